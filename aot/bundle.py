@@ -1,0 +1,97 @@
+"""Bundle: what compilation leaves, in memory. `aot/artefacts.py` writes it as files; `aot/run` executes it.
+
+Enters: emitted objects and plans (from the driver). Leaves: `Port`, `Entry`, `Layer`, `Bundle`.
+Invariant: sizes are what the firmware must provide, not estimates.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from aot.graph.ir import DType, Quantisation, Shape
+
+if TYPE_CHECKING:
+    from aot.lower.plan import Plan
+    from aot.target import Target
+
+
+@dataclass(frozen=True)
+class Port:
+    """An input or output of an entry. `name` is a C identifier; `workspace_offset` (bytes) only with `--io workspace`."""
+
+    name: str
+    label: str
+    dtype: DType
+    shape: Shape
+    quantisation: Quantisation | None
+    align: int
+    workspace_offset: int | None = None
+
+    @property
+    def nbytes(self) -> int:
+        size = self.dtype.nbytes
+        for dim in self.shape:
+            size *= dim
+        return size
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One step's kernel function: `symbol` is its local symbol in the object; `nodes` are numbers of model nodes it computes."""
+
+    symbol: str
+    kernel: str
+    nodes: tuple[int, ...]
+    operators: tuple[str, ...]
+    out_shape: Shape
+    macs: int
+    constant_nbytes: int
+    scratch_nbytes: int
+    notes: tuple[str, ...] = ()
+    declined: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A function of the bundle.
+
+    `int SYMBOL(inputs..., outputs..., void *workspace[, const void *weights])`; inputs and outputs are absent with `--io workspace`.
+    Returns 0; -1 for a null pointer; -2 for a misaligned one, before anything is touched.
+    """
+
+    symbol: str
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+    workspace_nbytes: int
+    workspace_align: int
+    stack_nbytes: int
+    scratch_nbytes: int
+    lower_bound_nbytes: int
+    layers: tuple[Layer, ...]
+    plan: Plan | None = None
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """An object file and what its user must know. `weights`: their bytes, with `--weights separate` (else they are in the object)."""
+
+    name: str
+    backend: str
+    target: Target
+    object: bytes
+    entries: tuple[Entry, ...]
+    code_nbytes: int
+    weights_nbytes: int
+    weights: bytes | None = None
+    weights_align: int = 8
+    io_in_workspace: bool = False
+    model_sha256: str = ""
+
+    @property
+    def main(self) -> Entry:
+        return self.entries[0]
+
+    @property
+    def workspace_nbytes(self) -> int:
+        return max(entry.workspace_nbytes for entry in self.entries)

@@ -1,0 +1,76 @@
+"""What an operator is: one `Operator` value says how it is read, checked, computed and lowered.
+
+Enters: sites (a node with its values). Leaves: output shapes, arrays, primitives. The table of all operators is `ops/__init__.py`.
+Invariant: `compute` is the definition (exact integers, TFLite Micro's); `lower` must mean the same, and tests compare the two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from aot.graph.expr import Const, Expr, IndexMap, Load
+from aot.graph.ir import DType, Shape, Site, Value
+from aot.graph.primitive import Primitive, identity
+
+
+@dataclass(frozen=True)
+class Operator:
+    """An operator in one place.
+
+    name: TFLite's builtin name. options: the class of `tflite` that holds its options (None: it has none).
+    read(options) -> frozen attributes; `options` is None where the file has none (use the schema's defaults).
+    infer(site) -> output shapes, from input shapes, attributes and constant inputs; raises `site.error(...)` for what does not fit.
+    check(site): dtypes and quantisation; raises `site.error(...)` with a sentence for what is not supported.
+    compute(site, *arrays) -> one array for each output (arrays of absent inputs are None).
+    lower(site, lowering): appends primitives to `lowering` that compute the outputs.
+    """
+
+    name: str
+    options: str | None
+    read: Callable[[Any], object]
+    infer: Callable[[Site], tuple[Shape, ...]]
+    check: Callable[[Site], None]
+    compute: Callable[..., tuple[np.ndarray, ...]]
+    lower: Callable[[Site, Lowering], None]
+
+
+@dataclass
+class Lowering:
+    """Collects the primitives of one node, and the constants and temporaries they need. Names are unique by `prefix`."""
+
+    prefix: str
+    node: int
+    primitives: list[Primitive]
+    values: list[Value]
+
+    def constant(self, purpose: str, data: np.ndarray, dtype: DType | None = None) -> str:
+        """A constant buffer (`purpose` is part of its name: bias, multiplier, exp_table ...). Returns its name."""
+        array = np.ascontiguousarray(data)
+        return self._new(purpose, dtype or DType(array.dtype.name), array.shape, array)
+
+    def temporary(self, purpose: str, dtype: DType, shape: Shape) -> str:
+        """A buffer that lives between this node's primitives. Returns its name."""
+        return self._new(purpose, dtype, shape, None)
+
+    def _new(self, purpose: str, dtype: DType, shape: Shape, data: np.ndarray | None) -> str:
+        taken = sum(value.name.startswith(f"{self.prefix}_{purpose}") for value in self.values)
+        name = f"{self.prefix}_{purpose}{taken or ''}"
+        self.values.append(Value(name, dtype, shape, None, data))
+        return name
+
+    def append(self, primitive: Primitive) -> None:
+        self.primitives.append(primitive)
+
+
+def load(value: Value, index: tuple[IndexMap, ...] | None = None, fill: Const | None = None) -> Load:
+    """A load of a value's element; without `index`, the one at the iteration position itself."""
+    return Load(value.name, identity(len(value.shape)) if index is None else index, value.dtype, fill)
+
+
+def lookup_expr(name: str, dtype: DType, index: tuple[IndexMap, ...]) -> Expr:
+    """A load from a constant made by `Lowering.constant`."""
+    return Load(name, index, dtype)

@@ -1,0 +1,170 @@
+"""Primitives: the few instructions that operators lower to, as data.
+
+Enters: expressions. Leaves: `Map`, `Reduce`, `Contract`, `Call` over named buffers. They state what is computed, not where bytes lie:
+`aot/lower` fuses, schedules and places them; `evaluate.py` runs them in numpy; `aot/llvm` emits them; a back end's kernel claims them.
+Invariant: a primitive writes only its outputs, every element that `store` reaches exactly once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from aot.graph.expr import Affine, Expr, IndexMap, Load, axis, buffers_read, loads, text
+from aot.graph.ir import DType, Shape
+
+
+@dataclass(frozen=True)
+class Map:
+    """out[store(i)] = value(i) for every i in `space`. Empty `store`: i itself (the space is the buffer's shape)."""
+
+    out: str
+    space: Shape
+    value: Expr
+    store: tuple[IndexMap, ...] = ()
+    nodes: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Reduce:
+    """For every i in `space`: acc = initial(i); for every j in `window`: acc = combine(acc, term(i, j)); out[store(i)] = result(i, acc).
+
+    `combine` is a name from expr.ARITHMETIC: add, min, max, mul, and, or.
+    `skip_fill`: a term whose load falls outside its buffer does not change the accumulator (its fill is neutral), so an emitter may
+    shorten the window at the borders instead of loading fills.
+    """
+
+    out: str
+    space: Shape
+    window: Shape
+    combine: str
+    initial: Expr
+    term: Expr
+    result: Expr
+    store: tuple[IndexMap, ...] = ()
+    skip_fill: bool = False
+    nodes: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """What a convolution-like kernel needs to know beyond the index maps. Sizes in elements; NHWC.
+
+    conv: input (N, H, W, Ci), weights OHWI (Co, KH, KW, Ci/groups), output (N, Ho, Wo, Co).
+    depthwise: weights (1, KH, KW, Ci*multiplier), output channel c*multiplier + m.
+    dense: input (N, 1, 1, Ci), weights (Co, 1, 1, Ci), output (N, 1, 1, Co); the buffers may have other shapes of the same size.
+    """
+
+    kind: Literal["conv", "depthwise", "dense"]
+    input: tuple[int, int, int, int]
+    output: tuple[int, int, int, int]
+    kernel: tuple[int, int] = (1, 1)
+    stride: tuple[int, int] = (1, 1)
+    dilation: tuple[int, int] = (1, 1)
+    pad_top: int = 0
+    pad_left: int = 0
+    groups: int = 1
+    multiplier: int = 1
+
+    @property
+    def macs(self) -> int:
+        """Multiply-accumulates, borders counted as full."""
+        per_output = self.kernel[0] * self.kernel[1] * (1 if self.kind == "depthwise" else self.input[3] // self.groups)
+        n, h, w, c = self.output
+        return n * h * w * c * per_output
+
+
+@dataclass(frozen=True)
+class Contract:
+    """acc = initial(i) + sum over j in `window` of (left - left_zero_point) * (right - right_zero_point); out[store(i)] = result(i, acc).
+
+    `left` is the activation, `right` the weights. `left.fill` is the zero point: padding adds nothing.
+    The accumulator has `initial`'s dtype. `geometry` is None for contractions that no convolution kernel can claim.
+    """
+
+    out: str
+    space: Shape
+    window: Shape
+    left: Load
+    right: Load
+    left_zero_point: int
+    right_zero_point: int
+    initial: Expr
+    result: Expr
+    store: tuple[IndexMap, ...] = ()
+    geometry: Geometry | None = None
+    nodes: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Call:
+    """An opaque kernel: `kernel` is its name, `attributes` its frozen arguments. Reads and writes whole buffers."""
+
+    kernel: str
+    outs: tuple[str, ...]
+    ins: tuple[str, ...]
+    attributes: object = None
+    scratch_nbytes: int = 0
+    nodes: tuple[int, ...] = ()
+
+
+Primitive = Map | Reduce | Contract | Call
+
+
+def identity(rank: int) -> tuple[Affine, ...]:
+    """The index map that reads or writes position i at i."""
+    return tuple(axis(number) for number in range(rank))
+
+
+def store_of(primitive: Map | Reduce | Contract) -> tuple[IndexMap, ...]:
+    """The store index map, with the empty shorthand spelt out."""
+    return primitive.store or identity(len(primitive.space))
+
+
+def expressions(primitive: Primitive) -> tuple[Expr, ...]:
+    """Every expression of a primitive."""
+    match primitive:
+        case Map():
+            return (primitive.value,)
+        case Reduce():
+            return (primitive.initial, primitive.term, primitive.result)
+        case Contract():
+            return (primitive.left, primitive.right, primitive.initial, primitive.result)
+        case Call():
+            return ()
+
+
+def reads(primitive: Primitive) -> tuple[str, ...]:
+    """Buffers read, each once, in order."""
+    return primitive.ins if isinstance(primitive, Call) else buffers_read(*expressions(primitive))
+
+
+def writes(primitive: Primitive) -> tuple[str, ...]:
+    return primitive.outs if isinstance(primitive, Call) else (primitive.out,)
+
+
+def loads_of(primitive: Primitive) -> tuple[Load, ...]:
+    return loads(*expressions(primitive))
+
+
+def accumulator_dtype(primitive: Reduce | Contract) -> DType:
+    return primitive.initial.dtype
+
+
+def describe(primitive: Primitive) -> str:
+    """One line, stable: for dumps, golden tests and error context."""
+    if isinstance(primitive, Call):
+        reads_text = ", ".join("%" + name for name in primitive.ins)
+        return f"{', '.join('%' + name for name in primitive.outs)} = call {primitive.kernel}({reads_text})"
+    space = "x".join(map(str, primitive.space))
+    store = f"[{', '.join(map(str, primitive.store))}]" if primitive.store else ""
+    head = f"%{primitive.out}{store} = {type(primitive).__name__.lower()} {space}"
+    if isinstance(primitive, Map):
+        return f"{head}: {text(primitive.value)}"
+    window = "x".join(map(str, primitive.window))
+    if isinstance(primitive, Reduce):
+        return f"{head} over {window}: {primitive.combine}({text(primitive.initial)}; {text(primitive.term)}) -> {text(primitive.result)}"
+    left = f"({text(primitive.left)} - {primitive.left_zero_point})"
+    right = f"({text(primitive.right)} - {primitive.right_zero_point})"
+    kind = f" {primitive.geometry.kind}" if primitive.geometry else ""
+    return f"{head}{kind} over {window}: sum({text(primitive.initial)}; {left} * {right}) -> {text(primitive.result)}"

@@ -1,0 +1,82 @@
+"""Implementations: how one instruction is computed on a target, and what that costs in memory.
+
+Enters: a Program's instruction and a target. Leaves: `Implementation` (from the kernel that claimed it) and `Kernel`, a back end's table row.
+Invariant: an implementation's scratch, packed constants and row contract come from the same function that decided to claim.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from aot.graph.primitive import Primitive
+
+if TYPE_CHECKING:
+    from aot.lower.program import Buffer, Program
+    from aot.target import Target
+
+Style = Literal["generic", "ordered"]
+"""generic: LLVM's passes run on it. ordered: the instruction order is the author's; no passes, no machine scheduler."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The row contract. `count` output rows; each step makes a multiple of `per_step` of them (or the last ones);
+    output rows [y0, y1) read input rows `needs(y0, y1)` of each activation operand (None: the whole of it)."""
+
+    count: int = 1
+    per_step: int = 1
+    needs: Callable[[int, int], tuple[int, int]] | None = None
+
+
+@dataclass(frozen=True)
+class Implementation:
+    """One instruction's code-to-be.
+
+    kernel: name for reports. reads, writes: activation buffers (their names in the Program), in the order of the function's arguments.
+    constants: what it reads of read-only data, packed for it (weights, bias, tables); they replace the instruction's own constants.
+    scratch_nbytes: planned memory alive only during a step (4-byte aligned; 8 with `scratch_align`).
+    overwrites: of `reads`, those whose storage `writes[0]` may take over at the same address (element i is read before i is written).
+    emit(function): fills the function's body; `function` is `aot.llvm.emission.KernelFunction`.
+    """
+
+    kernel: str
+    instruction: Primitive
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+    constants: tuple[Buffer, ...]
+    emit: Callable[[Any], None]
+    scratch_nbytes: int = 0
+    scratch_align: int = 4
+    overwrites: tuple[str, ...] = ()
+    rows: Rows = Rows()
+    style: Style = "generic"
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A row of a back end's table. `claim` answers with an implementation, or with the sentence why it can't take the instruction."""
+
+    name: str
+    claim: Callable[[Program, Primitive, Target], Implementation | str]
+    summary: str = ""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What selection decided for one instruction, and the sentences of the kernels that declined, for `--explain`."""
+
+    implementation: Implementation
+    declined: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class Backend:
+    """A back end is a value: its kernels in order of preference; what none claims falls to the generic emitter."""
+
+    name: str
+    kernels: tuple[Kernel, ...]
+    default_cpu: str | None = None
+    summary: str = ""

@@ -1,0 +1,90 @@
+"""Schedule and Plan: the order of steps, and where each byte lies.
+
+Enters: a Program with its chosen implementations. Leaves: `Step`, `Schedule`, `Plan`.
+Invariant: everything about lifetimes follows from the steps; two storages alive at once never share a byte, except where an
+implementation allows its output to take over an input (`overwrites`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from aot.lower.implementation import Choice, Implementation
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from aot.lower.program import Program
+
+
+@dataclass(frozen=True)
+class Step:
+    """Rows [y0, y1) of the implementation at `position` of the schedule's choices."""
+
+    position: int
+    y0: int
+    y1: int
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """A Program, one choice for each instruction, and the steps in execution order. Layer by layer is one step an instruction."""
+
+    program: Program
+    choices: tuple[Choice, ...]
+    steps: tuple[Step, ...]
+
+    def implementation(self, step: Step) -> Implementation:
+        return self.choices[step.position].implementation
+
+    def __str__(self) -> str:
+        lines = [f"schedule {self.program.name}"]
+        for step in self.steps:
+            chosen = self.implementation(step)
+            scratch = f" scratch {chosen.scratch_nbytes}" if chosen.scratch_nbytes else ""
+            reads, writes = ", ".join(chosen.reads), ", ".join(chosen.writes)
+            lines.append(f"  {chosen.kernel} rows {step.y0}..{step.y1} ({reads}) -> ({writes}){scratch}")
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class Lifetime:
+    """A storage in the workspace: bytes, alignment, and the first and last step (inclusive) that touch it."""
+
+    name: str
+    nbytes: int
+    first: int
+    last: int
+    align: int = 4
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Offsets in the workspace, in bytes. `takes_over` maps a storage to the one whose bytes it continues (in place)."""
+
+    schedule: Schedule
+    lifetimes: tuple[Lifetime, ...]
+    offsets: tuple[tuple[str, int], ...]
+    workspace_nbytes: int
+    lower_bound_nbytes: int
+    takes_over: tuple[tuple[str, str], ...] = ()
+    method: str = ""
+    align: int = 4
+
+    @cached_property
+    def offset_of(self) -> Mapping[str, int]:
+        """Offset of each storage in the workspace (scratch is named `scratch.POSITION`)."""
+        return dict(self.offsets)
+
+    def __str__(self) -> str:
+        lines = [f"plan {self.schedule.program.name}: {self.workspace_nbytes} bytes, lower bound {self.lower_bound_nbytes}, {self.method}"]
+        for life in self.lifetimes:
+            lines.append(f"  {self.offset_of[life.name]:8d} {life.nbytes:8d} steps {life.first}..{life.last} %{life.name}")
+        return "\n".join(lines)
+
+
+def scratch_name(position: int) -> str:
+    """Name of the scratch storage of the implementation at this position."""
+    return f"scratch.{position}"
