@@ -1,0 +1,9 @@
+"""The table of all operators. Each family file ends with its own `OPERATORS` tuple; this file only gathers them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from aot.graph.operator import Operator
+
+OPERATORS: Mapping[str, Operator] = {operator.name: operator for operator in ()}
