@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from aot.graph.ir import DType, Quantisation, Shape
+from aot.graph.ir import DType, Node, Quantisation, Shape
 
 if TYPE_CHECKING:
     from aot.lower.plan import Plan
@@ -57,7 +57,7 @@ class Entry:
     """A function of the bundle.
 
     `int SYMBOL(inputs..., outputs..., void *workspace[, const void *weights])`; inputs and outputs are absent with `--io workspace`.
-    Returns 0; -1 for a null pointer; -2 for a misaligned one, before anything is touched.
+    Returns 0; -1 for a null pointer; -2 for a misaligned one, before anything is touched. `nodes` are the model's, as read.
     """
 
     symbol: str
@@ -69,6 +69,7 @@ class Entry:
     scratch_nbytes: int
     lower_bound_nbytes: int
     layers: tuple[Layer, ...]
+    nodes: tuple[Node, ...] = ()
     plan: Plan | None = None
 
 

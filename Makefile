@@ -1,0 +1,58 @@
+# `make help` lists the targets. Everything sets itself up: a virtual environment in .venv, system packages where a target needs them.
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+WORKERS ?= auto
+.DEFAULT_GOAL := help
+.PHONY: help demo test check golden sweep fuzz bench renode format clean system
+
+help: ## This list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+$(VENV)/.made:
+	@./tests/setup.sh venv $(PYTHON) $(VENV)
+
+$(VENV)/.demo: $(VENV)/.made pyproject.toml
+	@echo "installing aot and the emulator into $(VENV) ..."
+	@$(BIN)/pip install --quiet --disable-pip-version-check -e '.[emulate]'
+	@touch $@
+
+$(VENV)/.test: $(VENV)/.made pyproject.toml
+	@echo "installing aot and what its tests need into $(VENV) ..."
+	@$(BIN)/pip install --quiet --disable-pip-version-check -e '.[test]'
+	@$(BIN)/pip install --quiet --disable-pip-version-check -e '.[oracles]' || echo "the oracles (tflite-micro, ai-edge-litert) have no wheel for this machine: tests that compare with them will skip"
+	@touch $@
+
+demo: $(VENV)/.demo ## Bundle a digit classifier for a Cortex-M4 and run it in the emulator
+	@$(BIN)/python bundles/demo.py
+
+test: $(VENV)/.test system ## Install what the tests need and run them all (large sweeps sampled)
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+
+check: $(VENV)/.test ## Lint, format, types and the fast host tests: before every commit
+	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/pyright && $(BIN)/python -m pytest -m "not slow" tests/graph tests/lower tests/cli
+
+golden: $(VENV)/.test ## Update the golden text files, then look at `git diff`
+	@AOT_UPDATE_GOLDEN=1 $(BIN)/python -m pytest -m golden; git --no-pager diff --stat -- tests
+
+sweep: $(VENV)/.test system ## Every kernel x shape, whole (long)
+	@AOT_SWEEP=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+
+fuzz: $(VENV)/.test ## 10,000 mutated model files (long)
+	@$(BIN)/python tests/fuzz.py
+
+bench: $(VENV)/.test ## Instructions, RAM and flash of the real models, as a table
+	@$(BIN)/python tests/bench.py
+
+renode: $(VENV)/.test system ## The sample firmware under Renode (where it is installed), and the same ELFs on QEMU
+	@$(BIN)/python -m bundles.emulate
+
+format: $(VENV)/.test ## Format the sources
+	@$(BIN)/ruff check --fix . && $(BIN)/ruff format .
+
+system:
+	@./tests/setup.sh system
+
+clean: ## Remove what was built
+	rm -rf $(VENV) build out *.egg-info

@@ -1,0 +1,230 @@
+"""Writes a bundle as files: NAME.o, NAME.h, NAME.json, CMakeLists.txt (and NAME.weights.bin).
+
+Enters: a Bundle and a folder. Leaves: the paths written. Invariant: all files appear, or none: a failure leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from aot.bundle import Bundle, Entry, Layer, Port
+from aot.errors import CompileError
+from aot.graph.ir import DType
+from aot.version import VERSION
+
+_C_TYPES = {DType.FLOAT32: "float", DType.BOOL: "uint8_t"}
+
+
+def write(bundle: Bundle, folder: str | os.PathLike[str]) -> tuple[Path, ...]:
+    """Write the bundle's files into `folder` (made if absent). Returns their paths. CompileError if that can't be done."""
+    target = Path(folder)
+    made = _missing_parents(target)
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+        return _write_all(target, files(bundle))
+    except OSError as error:
+        for path in made:
+            with contextlib.suppress(OSError):
+                path.rmdir()
+        reason = error.strerror or str(error)
+        raise CompileError(f"can't write the bundle: {reason}", where=str(target), hint="name a writable folder with -o") from error
+
+
+def _missing_parents(folder: Path) -> list[Path]:
+    """The folders that writing will have to make, innermost first."""
+    return [path for path in (folder, *folder.parents) if not path.exists()]
+
+
+def _write_all(folder: Path, contents: dict[str, bytes]) -> tuple[Path, ...]:
+    """Write to temporary names first, rename when all are complete."""
+    pending: list[tuple[str, Path]] = []
+    try:
+        for name, content in contents.items():
+            handle, temporary = tempfile.mkstemp(prefix=".aot-", dir=folder)
+            pending.append((temporary, folder / name))
+            with os.fdopen(handle, "wb") as stream:
+                stream.write(content)
+            os.chmod(temporary, 0o644)
+        for _, path in pending:
+            if path.is_dir():
+                raise IsADirectoryError(21, f"{path.name} is a folder")
+        for temporary, path in pending:
+            os.replace(temporary, path)
+    except BaseException:
+        for temporary, _ in pending:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+        raise
+    return tuple(path for _, path in pending)
+
+
+def files(bundle: Bundle) -> dict[str, bytes]:
+    """The bundle's files by name. Deterministic: the same bundle gives the same bytes."""
+    contents = {
+        f"{bundle.name}.o": bundle.object,
+        f"{bundle.name}.h": _render("bundle.h.j2", bundle).encode(),
+        f"{bundle.name}.json": (json.dumps(describe(bundle), indent=2) + "\n").encode(),
+        "CMakeLists.txt": _render("CMakeLists.txt.j2", bundle).encode(),
+    }
+    if bundle.weights is not None:
+        contents[f"{bundle.name}.weights.bin"] = bundle.weights
+    return contents
+
+
+def _render(template: str, bundle: Bundle) -> str:
+    environment = Environment(
+        loader=PackageLoader("aot"), trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined, keep_trailing_newline=True, autoescape=False
+    )
+    entries = [_entry_view(bundle, entry) for entry in bundle.entries]
+    return environment.get_template(template).render(bundle=bundle, version=VERSION, NAME=bundle.name.upper(), entries=entries)
+
+
+def _entry_view(bundle: Bundle, entry: Entry) -> dict[str, Any]:
+    """An entry as the header template needs it."""
+    prefix = entry.symbol.removesuffix("_run")
+    ports = [_port_view(prefix, "input", i, port) for i, port in enumerate(entry.inputs)]
+    ports += [_port_view(prefix, "output", i, port) for i, port in enumerate(entry.outputs)]
+    parameters = [] if bundle.io_in_workspace else [_parameter(port) for port in ports]
+    parameters.append("void *workspace")
+    comments = [f"workspace: {prefix.upper()}_WORKSPACE_SIZE bytes, any content before and after."]
+    if bundle.io_in_workspace:
+        comments.append("Inputs are read from, and outputs left in, the workspace at the offsets above; inputs do not survive.")
+    else:
+        comments.append("Inputs are only read; the buffers must not overlap.")
+    if bundle.weights is not None:
+        parameters.append("const void *weights")
+    return {
+        "symbol": entry.symbol,
+        "prefix": prefix,
+        "PREFIX": prefix.upper(),
+        "inputs": entry.inputs,
+        "outputs": entry.outputs,
+        "workspace_nbytes": entry.workspace_nbytes,
+        "workspace_align": entry.workspace_align,
+        "stack_nbytes": entry.stack_nbytes,
+        "ports": ports,
+        "parameters": parameters,
+        "comments": comments,
+    }
+
+
+def _parameter(port: dict[str, Any]) -> str:
+    const = "const " if port["role"] == "input" else ""
+    return f"{const}{port['c_type']} *{port['name']}"
+
+
+def _port_view(prefix: str, role: str, index: int, port: Port) -> dict[str, Any]:
+    """A port as the header template needs it. Scales are given per tensor only; a per-axis port has no macro for them."""
+    quantised = port.quantisation is not None and not port.quantisation.per_axis and port.dtype.is_integer
+    low, high = port.dtype.limits if port.dtype.is_integer else (0, 0)
+    return {
+        "role": role,
+        "index": index,
+        "name": port.name,
+        "dtype": str(port.dtype),
+        "c_type": c_type(port.dtype),
+        "shape": list(port.shape),
+        "elements": port.nbytes // port.dtype.nbytes,
+        "nbytes": port.nbytes,
+        "align": port.align,
+        "workspace_offset": port.workspace_offset,
+        "MACRO": f"{prefix}_{role}_{index}".upper(),
+        "scale": float_text(port.quantisation.scale) if quantised and port.quantisation else None,
+        "zero_point": port.quantisation.zero_point if quantised and port.quantisation else None,
+        "low": low,
+        "low_text": f"({low})" if low < 0 else str(low),
+        "high": high,
+    }
+
+
+def float_text(value: float) -> str:
+    """A float32 as a C literal without suffix, exact on reading back."""
+    shortest = str(np.float32(value))
+    return shortest if any(char in shortest for char in ".e") else shortest + ".0"
+
+
+def c_type(dtype: DType) -> str:
+    """The C99 type of an element."""
+    return _C_TYPES.get(dtype, f"{dtype}_t")
+
+
+def describe(bundle: Bundle) -> dict[str, Any]:
+    """The bundle for machines: what NAME.json holds."""
+    return {
+        "schema": 1,
+        "aot": VERSION,
+        "name": bundle.name,
+        "model_sha256": bundle.model_sha256,
+        "backend": bundle.backend,
+        "target": {"name": bundle.target.name, "triple": bundle.target.triple, "cpu": bundle.target.cpu},
+        "object_bytes": len(bundle.object),
+        "code_bytes": bundle.code_nbytes,
+        "weights_bytes": bundle.weights_nbytes,
+        "weights": "embedded" if bundle.weights is None else "separate",
+        "io": "workspace" if bundle.io_in_workspace else "caller",
+        "entries": [_describe_entry(entry) for entry in bundle.entries],
+    }
+
+
+def _describe_entry(entry: Entry) -> dict[str, Any]:
+    return {
+        "symbol": entry.symbol,
+        "workspace_bytes": entry.workspace_nbytes,
+        "workspace_align": entry.workspace_align,
+        "stack_bytes": entry.stack_nbytes,
+        "scratch_bytes": entry.scratch_nbytes,
+        "lower_bound_bytes": entry.lower_bound_nbytes,
+        "inputs": [_describe_port(port) for port in entry.inputs],
+        "outputs": [_describe_port(port) for port in entry.outputs],
+        "layers": [_describe_layer(layer) for layer in entry.layers],
+        "buffers": _describe_buffers(entry),
+    }
+
+
+def _describe_port(port: Port) -> dict[str, Any]:
+    quantisation = port.quantisation
+    return {
+        "name": port.name,
+        "label": port.label,
+        "dtype": str(port.dtype),
+        "shape": list(port.shape),
+        "bytes": port.nbytes,
+        "align": port.align,
+        "scales": [float(np.float32(scale)) for scale in quantisation.scales] if quantisation else [],
+        "zero_points": list(quantisation.zero_points) if quantisation else [],
+        "workspace_offset": port.workspace_offset,
+    }
+
+
+def _describe_layer(layer: Layer) -> dict[str, Any]:
+    return {
+        "symbol": layer.symbol,
+        "kernel": layer.kernel,
+        "nodes": list(layer.nodes),
+        "operators": list(layer.operators),
+        "output_shape": list(layer.out_shape),
+        "macs": layer.macs,
+        "constant_bytes": layer.constant_nbytes,
+        "scratch_bytes": layer.scratch_nbytes,
+        "notes": list(layer.notes),
+        "declined": [{"kernel": kernel, "why": why} for kernel, why in layer.declined],
+    }
+
+
+def _describe_buffers(entry: Entry) -> list[dict[str, Any]]:
+    """Where each storage lies in the workspace, and during which steps (inclusive)."""
+    if entry.plan is None:
+        return []
+    offsets = entry.plan.offset_of
+    return [
+        {"name": life.name, "offset": offsets[life.name], "bytes": life.nbytes, "first_step": life.first, "last_step": life.last}
+        for life in entry.plan.lifetimes
+    ]

@@ -1,0 +1,9 @@
+"""The commands, in the order `aot --help` lists them."""
+
+from aot.commands.bundle import bundle
+from aot.commands.inspect import inspect
+from aot.commands.listing import ops, targets
+from aot.commands.run import run
+from aot.commands.verify import verify_command
+
+COMMANDS = (bundle, run, verify_command, inspect, ops, targets)

@@ -1,0 +1,180 @@
+"""What several commands share: the compile options, observers for --dump-after, progress, JSON output.
+
+Enters: parsed arguments. Leaves: a Bundle, printed text. Invariant: everything but results goes to standard error.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import json
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import click
+from rich.console import Console
+
+from aot.backends import BACKENDS
+from aot.bundle import Bundle
+from aot.driver import Options, compile, stage_names
+from aot.errors import CompileError
+from aot.graph.ir import Shape
+
+
+def choose(kind: str, name: str, valid: Iterable[str]) -> str:
+    """`name` if it is valid; otherwise a CompileError that lists the valid ones and the closest match."""
+    names = sorted(valid)
+    if name in names:
+        return name
+    close = difflib.get_close_matches(name, names, 1)
+    hint = f"did you mean {close[0]}? " if close else ""
+    raise CompileError(f"unknown {kind} '{name}'", hint=f"{hint}known: {', '.join(names)}")
+
+
+def compile_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The options that say what to compile for and how: they arrive as the keyword arguments of `Request`."""
+    options = [
+        click.argument("model", type=click.Path(path_type=str)),
+        click.option("--backend", metavar="NAME", help="Back end: cmsis-nn (default for a Cortex-M) or generic."),
+        click.option("--cpu", metavar="NAME", help="A CPU of `aot targets`, or the path of your own .yaml."),
+        click.option("--target", "triple", metavar="TRIPLE", help="Any LLVM triple instead of --cpu (back end generic)."),
+        click.option("--name", metavar="NAME", help="Name of the bundle (default: the model's file name)."),
+        click.option("--shape", "shapes", metavar="NAME=1,96,96,3", multiple=True, help="Fix an input's dynamic shape (default: batch 1)."),
+        click.option("--weights", type=click.Choice(["embedded", "separate"]), default="embedded", help="separate: a file and a pointer of their own."),
+        click.option("--io", type=click.Choice(["caller", "workspace"]), default="caller", help="workspace: inputs and outputs lie in it."),
+        click.option("--max-workspace", metavar="BYTES", type=int, help="Fail if the workspace would be larger."),
+        click.option("--pic", is_flag=True, help="Position-independent code."),
+        click.option("--no-fuse", "fuse", is_flag=True, flag_value=False, default=True, help="One loop nest for each operator (for bisecting)."),
+        click.option("--no-inplace", "inplace", is_flag=True, flag_value=False, default=True, help="No output over an input (for bisecting)."),
+        click.option("--dump-after", metavar="PASS", multiple=True, help="Print the program after a pass (`all`: after each)."),
+        click.option("--stop-after", metavar="PASS", help="Stop after a pass."),
+    ]
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+class Stopped(Exception):
+    """--stop-after reached its pass."""
+
+
+@dataclass
+class Request:
+    """What the compile options asked for."""
+
+    model: str
+    backend: str | None
+    cpu: str | None
+    triple: str | None
+    name: str | None
+    shapes: tuple[str, ...]
+    weights: str
+    io: str
+    max_workspace: int | None
+    pic: bool
+    fuse: bool
+    inplace: bool
+    dump_after: tuple[str, ...]
+    stop_after: str | None
+    progress: Progress = field(default_factory=lambda: Progress())
+
+    def options(self) -> Options:
+        if self.cpu and self.triple:
+            raise CompileError("--cpu and --target exclude each other", hint="a CPU implies its triple")
+        return Options(
+            target=self.cpu,
+            triple=self.triple,
+            backend=None if self.backend is None else choose("back end", self.backend, BACKENDS),
+            name=self.name,
+            shapes=dict(map(_shape, self.shapes)),
+            weights=self.weights,
+            io=self.io,
+            max_workspace_nbytes=self.max_workspace,
+            position_independent=self.pic,
+            fuse=self.fuse,
+            inplace=self.inplace,
+        )
+
+    def bundle(self) -> Bundle:
+        """Compile, printing what --dump-after asks for. Raises Stopped after --stop-after's pass."""
+        valid = stage_names()
+        for name in self.dump_after:
+            choose("pass", name, [*valid, "all"])
+        if self.stop_after:
+            choose("pass", self.stop_after, valid)
+        with self.progress:
+            return compile(self.model, options=self.options(), observer=self._observe)
+
+    def _observe(self, stage: str, result: object) -> None:
+        self.progress.stage(stage)
+        if stage in self.dump_after or "all" in self.dump_after:
+            print(f"# after {stage}\n{result}", flush=True)
+        if stage == self.stop_after:
+            raise Stopped
+
+
+def _shape(text: str) -> tuple[str, Shape]:
+    """`NAME=1,96,96,3` -> (NAME, (1, 96, 96, 3))."""
+    name, separator, dims = text.rpartition("=")
+    parts = [part.strip() for part in dims.split(",")]
+    if not separator or not name or not all(part.isascii() and part.isdigit() for part in parts):
+        raise CompileError(f"--shape '{text}' is not NAME=1,96,96,3")
+    return name, tuple(map(int, parts))
+
+
+class Progress:
+    """Says on standard error what is going on, once a command has taken over a second."""
+
+    def __init__(self) -> None:
+        self.console = Console(stderr=True)
+        self.begin = time.monotonic()
+        self.status: Any = None
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.status:
+            self.status.stop()
+            self.status = None
+
+    def stage(self, name: str) -> None:
+        """`name` is done or going on. A terminal shows a spinner, a log a line for each change after the first second."""
+        if time.monotonic() - self.begin < 1:
+            return
+        if self.console.is_terminal:
+            if self.status is None:
+                self.status = self.console.status(f"aot: {name}")
+                self.status.start()
+            self.status.update(f"aot: {name}")
+        else:
+            print(f"aot: {name}", file=sys.stderr)
+
+
+@contextlib.contextmanager
+def stoppable() -> Iterator[None]:
+    """Ends quietly where --stop-after stops."""
+    with contextlib.suppress(Stopped):
+        yield
+
+
+def print_json(content: dict[str, Any]) -> None:
+    """One JSON object on standard output."""
+    print(json.dumps(content))
+
+
+def load_npz(path: str) -> dict[str, Any]:
+    """The arrays of an .npz file. CompileError if it is none; nothing in it is executed (no pickles)."""
+    import zipfile
+    import zlib
+
+    import numpy as np
+
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            return {name: archive[name] for name in archive.files}
+    except (OSError, ValueError, EOFError, AttributeError, zipfile.BadZipFile, zlib.error) as error:
+        raise CompileError(f"can't be read as an .npz file: {error}", where=path) from error

@@ -1,0 +1,106 @@
+"""`aot run`: compile a model, execute the compiled bundle, print outputs and figures."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+import numpy as np
+
+from aot.bundle import Bundle
+from aot.commands.common import Request, choose, compile_options, load_npz, print_json, stoppable
+from aot.commands.tables import console, table
+from aot.errors import CompileError
+from aot.run import RunResult, run_bundle, where_names
+from aot.samples import input_arrays, random_inputs
+
+EXAMPLES = """
+\b
+Examples:
+  aot run model.tflite                                          on this machine, random input
+  aot run model.tflite --cpu cortex-m4 --inputs in.npz --outputs out.npz --json
+  aot run model.tflite --cpu cortex-m55 --on qemu
+"""
+
+
+@click.command(epilog=EXAMPLES)
+@compile_options
+@click.option("--on", "where", metavar="WHERE", help="host, unicorn, qemu or renode (default: what suits the CPU).")
+@click.option("--inputs", "inputs_path", metavar="FILE.npz", help="Arrays in0, in1, ..., or a golden file (its run 0). Default: random.")
+@click.option("--outputs", "outputs_path", metavar="OUT.npz", help="Where to write arrays out0, out1, ...")
+@click.option("--seed", type=int, default=0, help="Seed of the random input.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object, and nothing else.")
+def run(where: str | None, inputs_path: str | None, outputs_path: str | None, seed: int, as_json: bool, **arguments: Any) -> None:
+    """Execute MODEL's compiled bundle: in process, or in an emulator of its CPU."""
+    request = Request(**arguments)
+    check_where(where)
+    with stoppable():
+        bundle = request.bundle()
+        with request.progress:
+            request.progress.stage("run")
+            inputs = input_arrays(bundle.main, load_npz(inputs_path), inputs_path) if inputs_path else random_inputs(bundle.main, seed)
+            result = run_bundle(bundle, inputs, where or "auto")
+        if outputs_path:
+            _save(outputs_path, result)
+        if as_json:
+            print_json(figures(bundle, result))
+        else:
+            _print(bundle, result)
+
+
+def check_where(where: str | None) -> None:
+    """CompileError for a place to run that does not exist."""
+    if where is not None:
+        choose("place to run", where, where_names())
+
+
+def figures(bundle: Bundle, result: RunResult) -> dict[str, Any]:
+    """The figures of one run. Bytes are what the caller provides; `workspace_bytes` includes scratch."""
+    entry = bundle.main
+    return {
+        "model_sha256": bundle.model_sha256,
+        "backend": bundle.backend,
+        "target": bundle.target.name,
+        "on": result.where,
+        "instructions": result.instructions,
+        "stack_bytes": result.stack_nbytes if result.stack_nbytes is not None else entry.stack_nbytes,
+        "stack_bound_bytes": entry.stack_nbytes,
+        "workspace_bytes": entry.workspace_nbytes,
+        "input_bytes": sum(port.nbytes for port in entry.inputs),
+        "output_bytes": sum(port.nbytes for port in entry.outputs),
+        "scratch_bytes": entry.scratch_nbytes,
+        "code_bytes": bundle.code_nbytes,
+        "weights_bytes": bundle.weights_nbytes,
+        "object_bytes": len(bundle.object),
+        "lower_bound_bytes": entry.lower_bound_nbytes,
+        "io": "workspace" if bundle.io_in_workspace else "caller",
+        "layers": [{"symbol": symbol, "instructions": count} for symbol, count in result.per_layer or ()],
+    }
+
+
+def _print(bundle: Bundle, result: RunResult) -> None:
+    out = console()
+    figure = {key: value for key, value in figures(bundle, result).items() if key != "layers" and value is not None}
+    out.print(table(f"{bundle.name} ran on {result.where}", ("figure", "value"), list(figure.items())))
+    if result.per_layer:
+        counts = dict(result.per_layer)
+        rows = [
+            (layer.symbol, layer.kernel, "+".join(layer.operators), layer.macs, counts.get(layer.symbol, 0), _per_mac(counts.get(layer.symbol, 0), layer.macs))
+            for layer in bundle.main.layers
+        ]
+        out.print(table("layers", ("symbol", "kernel", "operators", "MACs", "instructions", "per MAC"), rows))
+    for port, output in zip(bundle.main.outputs, result.outputs, strict=True):
+        with np.printoptions(threshold=64, edgeitems=8):
+            out.print(f"{port.name} {port.dtype}{list(port.shape)}: {np.array2string(output.reshape(-1), separator=' ')}", markup=False)
+
+
+def _per_mac(instructions: int, macs: int) -> str:
+    return f"{instructions / macs:.2f}" if macs else "-"
+
+
+def _save(path: str, result: RunResult) -> None:
+    try:
+        with open(path, "wb") as stream:
+            np.savez(stream, **{f"out{i}": array for i, array in enumerate(result.outputs)})
+    except OSError as error:
+        raise CompileError(f"can't write the outputs: {error.strerror}", where=path) from error

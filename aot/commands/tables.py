@@ -1,0 +1,82 @@
+"""What the commands print for people: tables of sizes, layers and explanations.
+
+Enters: bundles and results. Leaves: text on standard output. Invariant: every figure printed is one of the Bundle's or RunResult's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from aot.bundle import Bundle, Entry, Layer
+from aot.graph.ir import Node
+
+
+def console() -> Console:
+    """Standard output; no wrapping of cells where it is no terminal."""
+    made = Console(highlight=False)
+    return made if made.is_terminal else Console(highlight=False, width=200)
+
+
+def plain(text: object) -> Text:
+    """Untrusted text as it is: no markup, no control characters."""
+    return Text("".join(char if char.isprintable() else "?" for char in str(text)))
+
+
+def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Table:
+    """A table; columns whose name ends in `bytes`, or that count something, are set to the right."""
+    made = Table(title=title, title_justify="left")
+    for column in columns:
+        made.add_column(column, justify="right" if column in _NUMBERS or column.endswith("bytes") else "left")
+    for row in rows:
+        made.add_row(*map(plain, row))
+    return made
+
+
+_NUMBERS = ("node", "MACs", "instructions", "per MAC", "count")
+
+
+def print_bundle(bundle: Bundle, paths: Sequence[Path]) -> None:
+    """Sizes, interface and files of a bundle."""
+    out = console()
+    rows = [
+        ("code", bundle.code_nbytes),
+        ("weights and tables" + (" (separate)" if bundle.weights is not None else ""), bundle.weights_nbytes),
+    ]
+    for entry in bundle.entries:
+        rows += [
+            (f"{entry.symbol}: workspace (lower bound {entry.lower_bound_nbytes})", entry.workspace_nbytes),
+            (f"{entry.symbol}: stack, at most", entry.stack_nbytes),
+        ]
+        if not bundle.io_in_workspace:
+            rows.append((f"{entry.symbol}: inputs and outputs, the caller's", sum(port.nbytes for port in (*entry.inputs, *entry.outputs))))
+    out.print(table(f"{bundle.name} for {bundle.target.name}, back end {bundle.backend}", ("what", "bytes"), rows))
+    for path in paths:
+        out.print(plain(f"wrote {path}"))
+
+
+def print_explanation(bundle: Bundle) -> None:
+    """One row for each node of the model: its kernel, or why it has none of its own."""
+    for entry in bundle.entries:
+        rows = [explain(node, entry) for node in entry.nodes]
+        console().print(table(f"{entry.symbol}: which kernel computes which node", ("node", "operator", "kernel", "why"), rows))
+
+
+def explain(node: Node, entry: Entry) -> tuple[object, str, str, str]:
+    """(node number, operator, kernel, reason) of one node."""
+    layers = [layer for layer in entry.layers if node.index in layer.nodes]
+    if not layers:
+        return node.index, node.op, "-", "no code: folded at compile time, merged into its neighbours, or only a view of the same bytes"
+    kernels = " + ".join(dict.fromkeys(layer.kernel for layer in layers))
+    return node.index, node.op, kernels, "; ".join(filter(None, dict.fromkeys(_why(layer, node) for layer in layers)))
+
+
+def _why(layer: Layer, node: Node) -> str:
+    fused = [str(index) for index in layer.nodes if index != node.index]
+    parts = [f"{kernel}: {reason}" for kernel, reason in dict.fromkeys(layer.declined)]
+    parts += [f"in one loop with node {', '.join(fused)}"] if fused else []
+    return "; ".join([*parts, *layer.notes])

@@ -1,0 +1,81 @@
+"""`aot verify`: prove that the compiled bundle computes what TFLite Micro does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from aot.bundle import Bundle
+from aot.commands.common import Request, compile_options, load_npz, print_json, stoppable
+from aot.commands.run import check_where, figures
+from aot.commands.tables import console, plain
+from aot.driver import read_main_graph
+from aot.oracles import best_oracle
+from aot.samples import Sample, golden_samples, random_inputs
+from aot.verify import Verdict, first_difference, verify
+
+EXAMPLES = """
+\b
+Examples:
+  aot verify model.tflite                                       on this machine, against the best oracle installed
+  aot verify model.tflite --cpu cortex-m4 --golden golden.npz   in Unicorn, against a golden file
+  aot verify model.tflite --cpu cortex-m55 --on qemu --samples 20
+"""
+
+
+@click.command("verify", epilog=EXAMPLES)
+@compile_options
+@click.option("--on", "where", metavar="WHERE", help="host, unicorn, qemu or renode (default: what suits the CPU).")
+@click.option("--golden", "golden_path", metavar="FILE.npz", help="Compare with this file (in{i}_{k}, out{i}_{k}).")
+@click.option("--samples", type=click.IntRange(1), default=5, show_default=True, help="Random inputs, where there is no golden file.")
+@click.option("--seed", type=int, default=0, help="Seed of the random inputs.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object, and nothing else.")
+def verify_command(
+    where: str | None, golden_path: str | None, samples: int, seed: int, as_json: bool, **arguments: Any
+) -> int | None:
+    """Execute MODEL's compiled bundle and compare its outputs: integers exactly, floats within 1e-5 of the largest.
+
+    Compares with the golden file if one is given, else with TFLite Micro or LiteRT if installed, else with aot's own interpreter.
+    """
+    request = Request(**arguments)
+    check_where(where)
+    with stoppable():
+        bundle = request.bundle()
+        with request.progress:
+            oracle, expected = _expected(request, bundle, golden_path, samples, seed)
+            verdict = verify(bundle, oracle, expected, where or "auto", request.progress.stage)
+            culprit = "" if verdict.passed else _culprit(request, expected[verdict.mismatches[0].sample], where or "auto")
+        _report(bundle, verdict, culprit, as_json)
+        return 0 if verdict.passed else 1
+    return 0
+
+
+def _expected(request: Request, bundle: Bundle, golden_path: str | None, count: int, seed: int) -> tuple[str, list[Sample]]:
+    if golden_path:
+        oracle, samples = golden_samples(bundle.main, load_npz(golden_path), golden_path)
+        return f"{Path(golden_path).name} ({oracle})", samples
+    name, oracle_run = best_oracle(Path(request.model).read_bytes(), read_main_graph(request.model, request.options()))
+    inputs = [random_inputs(bundle.main, seed + number) for number in range(count)]
+    return name, [Sample(tuple(arrays), tuple(oracle_run(arrays))) for arrays in inputs]
+
+
+def _culprit(request: Request, sample: Sample, where: str) -> str:
+    request.progress.stage("looking for the first layer that differs")
+    return first_difference(request.model, request.options(), sample.inputs, where)
+
+
+def _report(bundle: Bundle, verdict: Verdict, culprit: str, as_json: bool) -> None:
+    if as_json:
+        wrong = [{"sample": m.sample, "output": m.output, "largest": m.largest, "count": m.count} for m in verdict.mismatches]
+        print_json({"passed": verdict.passed, "oracle": verdict.oracle, "samples": verdict.samples, "mismatches": wrong, "culprit": culprit, **figures(bundle, verdict.last)})
+        return
+    out = console()
+    place = f"{bundle.target.name} on {verdict.last.where}, back end {bundle.backend}"
+    out.print(plain(f"{bundle.name}: {verdict.samples} runs for {place}, compared with {verdict.oracle}"))
+    for m in verdict.mismatches[:10]:
+        out.print(plain(f"  run {m.sample}, output {m.output}: {m.count} elements differ, by {m.largest:g} at most"))
+    if culprit:
+        out.print(plain(f"  {culprit}"))
+    out.print(plain("PASS: all outputs are the same" if verdict.passed else "FAIL"))

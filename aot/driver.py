@@ -1,0 +1,245 @@
+"""The pipeline on one screen: a model file in, a Bundle out.
+
+    file --read--> Model --fix shapes, graph passes--> Graph --build, fuse--> Program --select, schedule--> Schedule --plan--> Plan --emit--> object
+
+Enters: a path and `Options`. Leaves: a `Bundle`. Invariant: each stage's checker has passed before the next stage begins.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from aot.backends import BACKENDS
+from aot.backends.generic import GENERIC
+from aot.bundle import Bundle, Entry, Layer, Port
+from aot.errors import CompileError
+from aot.graph import tflite
+from aot.graph.ir import Graph, Model, Node, Shape
+from aot.graph.ops import OPERATORS
+from aot.graph.passes import PASSES, run_passes
+from aot.graph.primitive import Contract, Primitive
+from aot.graph.shapes import fix_shapes
+from aot.llvm.module import EmittedObject, EntrySource, emit_bundle
+from aot.lower.build import build_program
+from aot.lower.check import check_plan
+from aot.lower.expose import expose
+from aot.lower.fuse import LOWER_PASSES, fuse
+from aot.lower.implementation import Backend, Choice
+from aot.lower.place import plan as place
+from aot.lower.plan import Plan
+from aot.lower.program import Program
+from aot.lower.schedule import schedule
+from aot.lower.select import select
+from aot.names import identifier, unique_identifiers
+from aot.target import Target, host_target, load_target, triple_target
+
+Observer = Callable[[str, object], None]
+
+
+@dataclass(frozen=True)
+class Options:
+    """What to compile for, and how.
+
+    target: CPU name, path of a .yaml, or a Target; triple: any LLVM triple instead; neither: this machine.
+    backend: name (default: cmsis-nn for a Cortex-M, else generic). name: of the bundle (default: the file's). shapes: by input label.
+    weights: embedded or separate. io: caller or workspace. max_workspace_nbytes: the most the workspace may have.
+    expose: every intermediate buffer becomes a further output (for finding the layer that differs).
+    """
+
+    target: str | Target | None = None
+    triple: str | None = None
+    backend: str | None = None
+    name: str | None = None
+    shapes: Mapping[str, Shape] = field(default_factory=dict)
+    weights: str = "embedded"
+    io: str = "caller"
+    max_workspace_nbytes: int | None = None
+    position_independent: bool = False
+    fuse: bool = True
+    inplace: bool = True
+    expose: bool = False
+
+
+def compile(path: str | Path, target: str | Target | None = None, *, options: Options | None = None, observer: Observer | None = None) -> Bundle:
+    """Compile the model at `path`. `target` is short for `options.target`. `observer(stage, result)` sees each stage's result.
+
+    Raises CompileError (the model or the options) or InternalError (a fault of ours).
+    """
+    options = options or Options()
+    options = replace(options, target=target) if target is not None else options
+    observe: Observer = observer or (lambda stage, result: None)
+    chosen, backend = resolve_target(options)
+    try:
+        model = tflite.read_file(path, OPERATORS)
+        observe("read", model.main)
+        return compile_model(model, chosen, backend, options, observe)
+    except CompileError as error:
+        raise error.at(Path(path).name) from error
+
+
+def compile_model(model: Model, target: Target, backend: Backend, options: Options, observe: Observer) -> Bundle:
+    """Compile a model that has been read: every entry, then one object."""
+    name = identifier(options.name or Path(model.name).stem)
+    sources, nodes = [], []
+    for symbol, graph in entry_graphs(model, name):
+        program = lower(prepare(graph, options, observe), options, observe)
+        plan = plan_program(program, target, backend, options, observe)
+        check_workspace(plan, options)
+        sources.append(EntrySource(symbol, plan, *ports(program, plan, options)))
+        nodes.append(graph.nodes)
+    emitted = emit_bundle(name, target, sources, weights=options.weights, io=options.io, position_independent=options.position_independent)
+    observe("emit", emitted)
+    entries = [describe_entry(source, emitted, read) for source, read in zip(sources, nodes, strict=True)]
+    return Bundle(
+        name=name,
+        backend=backend.name,
+        target=target,
+        object=emitted.object,
+        entries=tuple(entries),
+        code_nbytes=emitted.code_nbytes,
+        weights_nbytes=emitted.weights_nbytes,
+        weights=emitted.weights,
+        io_in_workspace=options.io == "workspace",
+        model_sha256=model.sha256,
+    )
+
+
+def prepare(graph: Graph, options: Options, observe: Observer) -> Graph:
+    """Fix dynamic shapes, then run the graph passes."""
+    return run_passes(fix_shapes(graph, options.shapes, OPERATORS), OPERATORS, observe)
+
+
+def lower(graph: Graph, options: Options, observe: Observer) -> Program:
+    """Graph -> Program of groups."""
+    program = build_program(graph, OPERATORS)
+    program.verify()
+    observe("build_program", program)
+    fused = fuse(program, observe) if options.fuse else program
+    return expose(fused) if options.expose else fused
+
+
+def plan_program(program: Program, target: Target, backend: Backend, options: Options, observe: Observer) -> Plan:
+    """Choose kernels, order the steps, place every byte; checked by replay."""
+    choices = select(program, backend, GENERIC, target)
+    scheduled = schedule(program, choices)
+    observe("schedule", scheduled)
+    plan = place(scheduled, io=options.io, inplace=options.inplace)
+    check_plan(plan)
+    observe("plan", plan)
+    return plan
+
+
+def stage_names() -> tuple[str, ...]:
+    """Every name that an observer is called with, in order: what --dump-after and --stop-after take."""
+    passes = tuple(entry[0].__name__ for entry in (*PASSES, *LOWER_PASSES))
+    return ("read", *dict.fromkeys(passes[: len(PASSES)]), "build_program", *dict.fromkeys(passes[len(PASSES) :]), "schedule", "plan", "emit")
+
+
+def resolve_target(options: Options) -> tuple[Target, Backend]:
+    """The target and back end that the options mean. CompileError where they do not fit together."""
+    if options.triple:
+        target = triple_target(options.triple)
+    elif isinstance(options.target, Target):
+        target = options.target
+    elif options.target:
+        target = load_target(options.target)
+    elif options.backend and (cpu := BACKENDS[options.backend].default_cpu):
+        target = load_target(cpu)
+    else:
+        target = host_target()
+    cortex_m = target.cpu.startswith("cortex-m")
+    backend = BACKENDS[options.backend or ("cmsis-nn" if cortex_m else "generic")]
+    if backend.name == "cmsis-nn" and not cortex_m:
+        raise CompileError(f"back end cmsis-nn is for Cortex-M CPUs, not {target.name}", hint="use --backend generic")
+    return target, backend
+
+
+def entry_graphs(model: Model, name: str) -> tuple[tuple[str, Graph], ...]:
+    """(symbol, graph) of each entry: NAME_run for the main graph, NAME_SIGNATURE_run for each further signature's own graph."""
+    entries = [(f"{name}_run", model.main)]
+    further = [signature for signature in model.signatures if signature.graph != 0]
+    for key, signature in zip(unique_identifiers((signature.key for signature in further), "signature"), further, strict=True):
+        entries.append((f"{name}_{key}_run", model.graphs[signature.graph]))
+    return tuple(entries)
+
+
+def check_workspace(plan: Plan, options: Options) -> None:
+    """CompileError if the workspace is larger than --max-workspace allows; names what sets the peak."""
+    if options.max_workspace_nbytes is not None and plan.workspace_nbytes > options.max_workspace_nbytes:
+        largest = sorted(plan.lifetimes, key=lambda life: (-life.nbytes, life.name))[:3]
+        names = ", ".join(f"{life.name} {life.nbytes}" for life in largest)
+        raise CompileError(
+            f"the workspace would be {plan.workspace_nbytes} bytes, over --max-workspace {options.max_workspace_nbytes} (lower bound {plan.lower_bound_nbytes})",
+            hint=f"largest buffers: {names}",
+        )
+
+
+def ports(program: Program, plan: Plan, options: Options) -> tuple[tuple[Port, ...], tuple[Port, ...]]:
+    """The program's inputs and outputs as C parameters; no two share a name."""
+    buffers = [program[name] for name in (*program.inputs, *program.outputs)]
+    roles = ["input"] * len(program.inputs) + ["output"] * len(program.outputs)
+    texts = [re.sub(r":0$", "", buffer.label) or role for buffer, role in zip(buffers, roles, strict=True)]
+    made = []
+    for name, buffer in zip(unique_identifiers(texts, "tensor"), buffers, strict=True):
+        offset = plan.offset_of[program.storage(buffer.name)] if options.io == "workspace" else None
+        align = min(4, buffer.dtype.nbytes) if plan.align == 4 else buffer.dtype.nbytes
+        made.append(Port(name, buffer.label, buffer.dtype, buffer.shape, buffer.quantisation, align, offset))
+    return tuple(made[: len(program.inputs)]), tuple(made[len(program.inputs) :])
+
+
+def describe_entry(source: EntrySource, emitted: EmittedObject, nodes: tuple[Node, ...]) -> Entry:
+    """The finished entry: sizes, stack bound and one Layer a step."""
+    plan = source.plan
+    schedule_ = plan.schedule
+    layers = tuple(
+        _layer(nodes, schedule_.program, schedule_.choices[step.position], symbol)
+        for step, symbol in zip(schedule_.steps, emitted.layer_symbols[source.symbol], strict=True)
+    )
+    return Entry(
+        symbol=source.symbol,
+        inputs=source.inputs,
+        outputs=source.outputs,
+        workspace_nbytes=plan.workspace_nbytes,
+        workspace_align=plan.align,
+        stack_nbytes=emitted.stack_nbytes[source.symbol],
+        scratch_nbytes=max((layer.scratch_nbytes for layer in layers), default=0),
+        lower_bound_nbytes=plan.lower_bound_nbytes,
+        layers=layers,
+        nodes=nodes,
+        plan=plan,
+    )
+
+
+def _layer(nodes: tuple[Node, ...], program: Program, choice: Choice, symbol: str) -> Layer:
+    chosen = choice.implementation
+    names = {node.index: node.op for node in nodes}
+    return Layer(
+        symbol=symbol,
+        kernel=chosen.kernel,
+        nodes=chosen.instruction.nodes,
+        operators=tuple(names.get(index, "?") for index in chosen.instruction.nodes),
+        out_shape=program[chosen.writes[0]].shape,
+        macs=macs(chosen.instruction),
+        constant_nbytes=sum(constant.nbytes for constant in chosen.constants),
+        scratch_nbytes=chosen.scratch_nbytes,
+        notes=chosen.notes,
+        declined=choice.declined,
+    )
+
+
+def macs(instruction: Primitive) -> int:
+    """Multiply-accumulates, borders counted as full."""
+    if not isinstance(instruction, Contract):
+        return 0
+    total = 1
+    for extent in (*instruction.space, *instruction.window):
+        total *= extent
+    return total
+
+
+def read_main_graph(path: str | Path, options: Options) -> Graph:
+    """The model's main graph as read, with its shapes fixed: what the interpreter runs."""
+    return fix_shapes(tflite.read_file(path, OPERATORS).main, options.shapes, OPERATORS)

@@ -1,0 +1,43 @@
+"""C names from untrusted text.
+
+Enters: file stems, tensor labels, signature keys. Leaves: identifiers that are safe in C, CMake and section names.
+Invariant: the result matches [A-Za-z_][A-Za-z0-9_]* and is no keyword, whatever the text was.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+_RESERVED = frozenset(
+    """alignas alignof and and_eq asm auto bitand bitor bool break case catch char class compl const constexpr continue default delete do
+    double dynamic_cast else enum explicit export extern false float for friend goto if inline int long mutable namespace new noexcept not
+    not_eq nullptr operator or or_eq private protected public register reinterpret_cast restrict return short signed sizeof static
+    static_assert static_cast struct switch template this thread_local throw true try typedef typeid typename union unsigned using virtual
+    void volatile wchar_t while xor xor_eq main workspace weights state""".split()
+)
+_LONGEST = 63
+
+
+def identifier(text: str, fallback: str = "model") -> str:
+    """`text` as a C identifier: other characters become `_`; empty, reserved or leading-digit names get `fallback` in front."""
+    name = re.sub(r"_+", "_", re.sub(r"[^A-Za-z0-9]", "_", text)).strip("_")[:_LONGEST].rstrip("_")
+    if not name:
+        return fallback
+    return f"{fallback}_{name}" if name[0].isdigit() or name in _RESERVED else name
+
+
+def unique_identifiers(texts: Iterable[str], fallback: str) -> tuple[str, ...]:
+    """An identifier for each text, in lower case; clashes get a number: ("a", "a") -> ("a", "a_1")."""
+    taken: set[str] = set()
+    names = []
+    for text in texts:
+        stem = identifier(text, fallback).lower()
+        stem = identifier(stem, fallback)
+        name, number = stem, 0
+        while name in taken:
+            number += 1
+            name = f"{stem}_{number}"
+        taken.add(name)
+        names.append(name)
+    return tuple(names)

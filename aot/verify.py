@@ -1,0 +1,77 @@
+"""Compares a compiled bundle with what it must compute, and finds the first layer that differs.
+
+Enters: a bundle and samples. Leaves: a `Verdict`. Invariant: only outputs that were executed and compared count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from aot.bundle import Bundle
+from aot.driver import Options, compile
+from aot.lower.execute import execute_program
+from aot.run import RunResult, run_bundle
+from aot.samples import Sample, differences
+
+
+@dataclass(frozen=True)
+class Mismatch:
+    """An output of a run that is not as expected."""
+
+    sample: int
+    output: int
+    largest: float
+    count: int
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a comparison found. `last`: figures of the last run."""
+
+    oracle: str
+    samples: int
+    mismatches: tuple[Mismatch, ...]
+    last: RunResult
+
+    @property
+    def passed(self) -> bool:
+        return self.samples > 0 and not self.mismatches
+
+
+def verify(bundle: Bundle, oracle: str, samples: Sequence[Sample], where: str, progress: Callable[[str], None] = lambda text: None) -> Verdict:
+    """Run every sample and compare."""
+    mismatches: list[Mismatch] = []
+    last: RunResult | None = None
+    for number, sample in enumerate(samples):
+        progress(f"run {number + 1} of {len(samples)}")
+        last = run_bundle(bundle, sample.inputs, where)
+        mismatches += [Mismatch(number, *difference) for difference in differences(sample.outputs, last.outputs)]
+    if last is None:
+        raise ValueError("no samples")
+    return Verdict(oracle, len(samples), tuple(mismatches), last)
+
+
+def first_difference(path: str, options: Options, inputs: Sequence[np.ndarray], where: str) -> str:
+    """A sentence that names the first layer whose compiled result differs from the reference meaning of the same program."""
+    exposed = replace(options, expose=True, io="caller")
+    bundle = compile(path, options=exposed)
+    plan = bundle.main.plan
+    if plan is None:
+        raise ValueError("the bundle has no plan")
+    program = plan.schedule.program
+    values = execute_program(program, inputs)
+    result = run_bundle(bundle, inputs, where)
+    got = dict(zip(program.outputs, result.outputs, strict=True))
+    for step, layer in zip(plan.schedule.steps, bundle.main.layers, strict=True):
+        for name in plan.schedule.implementation(step).writes:
+            storage = program.storage(name)
+            if storage not in got:
+                continue
+            found = differences([values[storage]], [got[storage].reshape(values[storage].shape)])
+            if found:
+                where_text = f"layer {layer.symbol} ({layer.kernel}, node {', '.join(map(str, layer.nodes))} {'+'.join(layer.operators)})"
+                return f"first layer that differs: {where_text}, {found[0][2]} elements, by {found[0][1]:g} at most"
+    return "every layer's compiled code agrees with the compiler's own reference: the difference is in the meaning of an operator, or arises only when buffers share memory"
