@@ -7,8 +7,9 @@ Invariant: a Target says all that code generation and running need; no other fil
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import yaml
@@ -17,6 +18,16 @@ from aot.errors import CompileError
 
 _FOLDER = Path(__file__).parent / "targets"
 _FIELDS = {"name", "summary", "triple", "cpu", "features", "has", "float_abi", "pointer_bits", "memory", "run"}
+_FULL = frozenset({"fpu", "fp64", "divide", "long_multiply", "unaligned"})
+_OF_ARCHITECTURE = {
+    "thumbv6m": "cortex-m0",
+    "thumbv7m": "cortex-m3",
+    "thumbv7em": "cortex-m4",
+    "thumbv8m.base": "cortex-m23",
+    "thumbv8m.main": "cortex-m33",
+    "thumbv8.1m.main": "cortex-m55",
+}
+_BASELINE = {"x86_64": "x86-64", "i686": "pentium4"}
 
 
 @dataclass(frozen=True)
@@ -24,7 +35,8 @@ class Target:
     """One CPU.
 
     triple, cpu, features: LLVM's. has: abilities that kernels ask for (dsp, mve, mve.fp, fpu, fp64, divide, long_multiply, unaligned).
-    float_abi: hard, soft or "" (not Arm). run: for each emulator its parameters (unicorn: model; qemu: machine, board memory map).
+    float_abi: hard, soft or "" (not Arm). run: for each emulator its parameters (unicorn: model; qemu: machine, instructions_per_tick of
+    SysTick under `-icount shift=0`; renode: cpu). memory: addresses and bytes of the emulated board's code memory, RAM and vector table.
     """
 
     name: str
@@ -65,3 +77,74 @@ def load_target(name: str) -> Target:
         raise CompileError(f"unknown field '{unknown[0]}'", where=str(path), hint=f"fields: {', '.join(sorted(_FIELDS))}")
     content["has"] = frozenset(content.get("has", ()))
     return Target(**{"name": path.stem, **content})
+
+
+def host_target() -> Target:
+    """This machine, as the oldest CPU of its architecture, so that equal machines give equal bytes."""
+    from llvmlite import binding
+
+    triple = binding.get_process_triple()
+    architecture = triple.split("-")[0]
+    cpu = _BASELINE.get(architecture, "generic")
+    return Target("host", triple, cpu, has=_FULL, pointer_bits=_pointer_bits(triple), summary="this machine, in process")
+
+
+def triple_target(triple: str, cpu: str = "", features: str = "") -> Target:
+    """The target of an LLVM triple. CompileError for a triple that LLVM does not know.
+
+    A microcontroller's triple takes its emulators and abilities from the named CPU of its architecture; a soft-float one goes without FPU.
+    """
+    pointer_bits = _pointer_bits(triple)
+    architecture = triple.split("-")[0]
+    named = next((load_target(name) for name in target_names() if name == cpu), None)
+    if named is None and architecture in _OF_ARCHITECTURE:
+        named = load_target(_OF_ARCHITECTURE[architecture])
+    if named is None:
+        has = _FULL if architecture in ("x86_64", "aarch64", "arm64", "i686") else _abilities(features)
+        return Target(
+            triple,
+            triple,
+            cpu or _BASELINE.get(architecture, ""),
+            features,
+            has,
+            pointer_bits=pointer_bits,
+            summary="an LLVM triple",
+        )
+    hard = triple.endswith("hf")
+    if hard and not named.float_abi == "hard":
+        raise CompileError(
+            f"{named.cpu} has no FPU, so it can't pass floats in registers as '{triple}' asks", hint=f"use {named.triple}"
+        )
+    if not (cpu or features or hard):
+        kept = {"divide", "long_multiply", "unaligned"} | ({"dsp"} if architecture == "thumbv7em" else set())
+        return replace(
+            named, name=triple, triple=triple, cpu="", features="", has=named.has & kept, float_abi="soft", summary="an LLVM triple"
+        )
+    features = ",".join(filter(None, (named.features, features)))
+    return replace(
+        named, name=triple, triple=triple, features=features, float_abi="hard" if hard else "soft", summary="an LLVM triple"
+    )
+
+
+def _abilities(features: str) -> frozenset[str]:
+    """What RISC-V features promise. Nothing for other architectures: what a core may lack is then emitted as code."""
+    given = {part.strip() for part in features.split(",")}
+    granted = {"+m": {"divide", "long_multiply"}, "+f": {"fpu"}, "+d": {"fpu", "fp64"}}
+    return frozenset(ability for feature, abilities in granted.items() if feature in given for ability in abilities)
+
+
+def _pointer_bits(triple: str) -> int:
+    """Bits of a data pointer, from LLVM's data layout. CompileError for a triple that LLVM does not know."""
+    from llvmlite import binding
+
+    binding.initialize_all_targets()
+    try:
+        if not re.fullmatch(r"[A-Za-z0-9._-]+", triple):
+            raise RuntimeError("a triple has no other characters")
+        layout = str(binding.Target.from_triple(triple).create_target_machine().target_data)
+    except RuntimeError as error:
+        raise CompileError(
+            f"LLVM has no target '{triple}'", hint="a triple is like thumbv7em-none-eabihf, riscv32-unknown-none-elf"
+        ) from error
+    pointer = re.search(r"(?:^|-)p:(\d+)", layout)
+    return int(pointer.group(1)) if pointer else 64
