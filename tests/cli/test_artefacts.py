@@ -1,0 +1,93 @@
+"""The files of a bundle: the header compiles everywhere, nothing half-written stays, hostile names stay harmless."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from aot import artefacts
+from aot.bundle import Bundle, Entry, Port
+from aot.errors import CompileError
+from aot.graph.ir import DType, Quantisation
+from aot.names import unique_identifiers
+from aot.target import load_target
+
+HOSTILE = '*/ int x[] = {1}; /* "\\\n#define main 0'
+
+
+def make_bundle(io_in_workspace: bool = False, weights: bytes | None = None, label: str = HOSTILE) -> Bundle:
+    names = unique_identifiers([label, label], "tensor")
+    offset = 0 if io_in_workspace else None
+    image = Port(names[0], label, DType.INT8, (1, 4, 4, 3), Quantisation((0.1,), (-128,)), 1, offset)
+    scores = Port(names[1], label, DType.FLOAT32, (1, 10), None, 4, offset)
+    entry = Entry("demo_run", (image,), (scores,), 64, 4, 40, 0, 64, ())
+    second = Entry("demo_other_run", (image,), (scores,), 64, 4, 40, 0, 64, ())
+    return Bundle("demo", "generic", load_target("cortex-m4"), b"\x7fELF", (entry, second), 4, 8, weights, 8, io_in_workspace, "00")
+
+
+COMPILERS = [
+    ("arm-none-eabi-gcc", ["-std=c99", "-x", "c"]),
+    ("arm-none-eabi-g++", ["-std=c++11", "-x", "c++"]),
+    ("gcc", ["-std=c99", "-x", "c"]),
+    ("g++", ["-std=c++11", "-x", "c++"]),
+]
+
+
+@pytest.mark.parametrize("compiler,flags", COMPILERS, ids=[name for name, _ in COMPILERS])
+@pytest.mark.parametrize("io_in_workspace", [False, True], ids=["caller", "workspace"])
+@pytest.mark.parametrize("weights", [None, b"1234"], ids=["embedded", "separate"])
+def test_header_compiles_clean(tmp_path: Path, compiler: str, flags: list[str], io_in_workspace: bool, weights: bytes | None) -> None:
+    if shutil.which(compiler) is None:
+        pytest.skip(f"{compiler} is not installed")
+    artefacts.write(make_bundle(io_in_workspace, weights), tmp_path)
+    source = tmp_path / "use.c"
+    source.write_text('#include "demo.h"\n#include "demo.h"\nint shape[] = DEMO_INPUT_0_SHAPE;\nint use(void) { return demo_quantise_input_0(0.5f); }\nint use(void);\n')
+    command = [compiler, *flags, "-Wall", "-Wextra", "-pedantic", "-Werror", "-fsyntax-only", str(source)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_header_has_the_documented_macros() -> None:
+    text = artefacts.files(make_bundle())["demo.h"].decode()
+    for macro in ("WORKSPACE_SIZE (64u)", "WORKSPACE_ALIGN (4u)", "STACK_SIZE (40u)", "INPUT_0_SIZE (48u)", "OUTPUT_0_SIZE (40u)", "INPUT_0_SCALE (0.1f)", "INPUT_0_ZERO_POINT (-128)"):
+        assert f"#define DEMO_{macro}" in text
+    assert "int demo_run(const int8_t *" in text and "void *workspace);" in text
+
+
+def test_hostile_label_stays_out_of_the_code() -> None:
+    files = artefacts.files(make_bundle())
+    assert b"#define main" not in files["demo.h"] and b"int x[]" not in files["demo.h"]
+    assert json.loads(files["demo.json"])["entries"][0]["inputs"][0]["label"] == HOSTILE
+
+
+def test_deterministic() -> None:
+    assert artefacts.files(make_bundle()) == artefacts.files(make_bundle())
+
+
+def test_folder_that_is_a_file(tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("mine")
+    with pytest.raises(CompileError, match="can't write the bundle"):
+        artefacts.write(make_bundle(), tmp_path / "taken")
+    with pytest.raises(CompileError, match="can't write the bundle"):
+        artefacts.write(make_bundle(), tmp_path / "taken" / "below")
+    assert (tmp_path / "taken").read_text() == "mine"
+
+
+def test_nothing_half_written_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "demo.h").mkdir()  # in the way of one of the files
+    with pytest.raises(CompileError, match="can't write the bundle"):
+        artefacts.write(make_bundle(), tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["demo.h"]
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fdopen", full)
+    with pytest.raises(CompileError, match="No space left"):
+        artefacts.write(make_bundle(), tmp_path / "new" / "folder")
+    assert [path.name for path in tmp_path.iterdir()] == ["demo.h"]
