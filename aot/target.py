@@ -34,9 +34,9 @@ _BASELINE = {"x86_64": "x86-64", "i686": "pentium4"}
 class Target:
     """One CPU.
 
-    triple, cpu, features: LLVM's. has: abilities that kernels ask for (dsp, mve, mve.fp, fpu, fp64, divide, long_multiply, unaligned).
-    float_abi: hard, soft or "" (not Arm). run: for each emulator its parameters (unicorn: model; qemu: machine, instructions_per_tick of
-    SysTick under `-icount shift=0`; renode: cpu). memory: addresses and bytes of the emulated board's code memory, RAM and vector table.
+    triple, cpu, features: LLVM's. has: what kernels ask for (dsp, mve, mve.fp, fpu, fp64, divide, long_multiply, unaligned).
+    float_abi: hard, soft or "" (not Arm). memory: addresses and bytes of the emulated board's code memory, RAM and vector table.
+    run: for each emulator its parameters (unicorn: model; qemu: machine, instructions_per_tick; renode: cpu).
     """
 
     name: str
@@ -92,7 +92,7 @@ def host_target() -> Target:
 def triple_target(triple: str, cpu: str = "", features: str = "") -> Target:
     """The target of an LLVM triple. CompileError for a triple that LLVM does not know.
 
-    A microcontroller's triple takes its emulators and abilities from the named CPU of its architecture; a soft-float one goes without FPU.
+    A microcontroller's triple takes emulators and abilities from the named CPU of its architecture; a soft-float one has no FPU.
     """
     pointer_bits = _pointer_bits(triple)
     architecture = triple.split("-")[0]
