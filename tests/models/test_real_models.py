@@ -1,0 +1,129 @@
+"""Real models, compiled and executed on every target: outputs, memory, instructions, size. Skips where the models are absent."""
+
+from __future__ import annotations
+
+import shutil
+from functools import cache
+
+import numpy as np
+import pytest
+
+import aot
+from aot.bundle import Bundle
+from aot.run import RunResult, run_bundle
+from aot.samples import differences, golden_samples
+from tests.shared import golden, model
+
+INT8 = (
+    "KWS",
+    "IC",
+    "VWW",
+    "AD",
+    "PD",
+    "tflm/micro_speech_quantized",
+    "tflm/hello_world_int8",
+    "tflm_arduino/magic_wand",
+    "tinyengine/detection",
+    "mlek/kws_micronet_m",
+    "ml_examples/image_recognition_cifar10",
+)
+FLOAT = ("mlperf_tiny/vww_96_float", "mlperf_tiny/pretrainedResnet", "tflm/sine_float")
+UNICORN = ("cortex-m0plus", "cortex-m3", "cortex-m4", "cortex-m7", "cortex-m33")
+SLOW = ("tinyengine/detection", "mlek/kws_micronet_m", "ml_examples/image_recognition_cifar10")
+FIVE = ("KWS", "IC", "VWW", "AD", "PD")
+
+WORKSPACE_LIMIT = {"KWS": 16_600, "IC": 52_500, "VWW": 55_500, "PD": 55_500, "AD": 2_100}
+INSTRUCTION_LIMIT = {"KWS": 7_700_000, "IC": 29_900_000, "VWW": 24_100_000, "AD": 580_000, "PD": 22_900_000}
+
+
+@cache
+def compiled(name: str, cpu: str | None, **options: object) -> Bundle:
+    return aot.compile(model(name), cpu, options=aot.Options(**options))  # type: ignore[arg-type]
+
+
+def check(name: str, bundle: Bundle, where: str = "auto", runs: int | None = None) -> RunResult:
+    """Run the golden samples and compare; returns the last run's figures."""
+    with np.load(golden(name)) as archive:
+        arrays = {key: archive[key] for key in archive.files}
+    _, samples = golden_samples(bundle.main, arrays, name)
+    assert samples
+    for sample in samples[:runs]:
+        result = run_bundle(bundle, sample.inputs, where)
+        assert differences(sample.outputs, result.outputs) == []
+    return result
+
+
+@pytest.mark.parametrize("name", INT8 + FLOAT)
+def test_host(name: str) -> None:
+    check(name, compiled(name, None))
+
+
+@pytest.mark.parametrize("name", INT8)
+@pytest.mark.parametrize("cpu", UNICORN)
+def test_unicorn(name: str, cpu: str) -> None:
+    if name in SLOW and cpu in ("cortex-m0plus", "cortex-m3", "cortex-m7"):
+        check(name, compiled(name, cpu), runs=1)
+    else:
+        check(name, compiled(name, cpu))
+
+
+@pytest.mark.parametrize("name", INT8)
+def test_m55_on_qemu(name: str) -> None:
+    if shutil.which("qemu-system-arm") is None:
+        pytest.skip("qemu-system-arm is not installed")
+    check(name, compiled(name, "cortex-m55"), "qemu", runs=1)
+
+
+@pytest.mark.parametrize("name", FIVE)
+def test_memory_instructions_and_size(name: str) -> None:
+    bundle = compiled(name, "cortex-m4", io="workspace")
+    result = check(name, bundle, runs=1)
+    assert bundle.workspace_nbytes <= WORKSPACE_LIMIT[name]
+    assert result.instructions is not None and result.instructions <= INSTRUCTION_LIMIT[name]
+    constants = aot_constant_nbytes(name)
+    assert bundle.code_nbytes + bundle.weights_nbytes <= constants + 48 * 1024
+    assert result.stack_nbytes is not None and result.stack_nbytes <= bundle.main.stack_nbytes
+
+
+def aot_constant_nbytes(name: str) -> int:
+    from aot.graph.ops import OPERATORS
+    from aot.graph.tflite import read_file
+
+    return read_file(model(name), OPERATORS).constant_nbytes
+
+
+@pytest.mark.parametrize("name", FIVE)
+def test_same_bytes_without_fusion_and_without_inplace(name: str) -> None:
+    fused = check(name, compiled(name, "cortex-m4", io="workspace"), runs=1)
+    plain = check(name, compiled(name, "cortex-m4", fuse=False), runs=1)
+    check(name, compiled(name, "cortex-m4", inplace=False), runs=1)
+    assert fused.instructions and plain.instructions
+    assert fused.instructions <= plain.instructions
+    if name == "IC":
+        assert fused.instructions < plain.instructions
+
+
+def test_no_loop_nest_for_add_or_activation_in_ic() -> None:
+    """After fusion every ADD shares a loop nest with a convolution."""
+    bundle = compiled("IC", "cortex-m4")
+    adds = [node.index for node in bundle.main.nodes if node.op == "ADD"]
+    assert adds
+    for index in adds:
+        layers = [layer for layer in bundle.main.layers if index in layer.nodes]
+        assert len(layers) == 1 and "CONV_2D" in layers[0].operators
+
+
+@pytest.mark.parametrize("name", FIVE)
+def test_every_node_is_explained(name: str) -> None:
+    from aot.commands.tables import explain
+
+    entry = compiled(name, "cortex-m4").main
+    for node in entry.nodes:
+        _, operator, kernel, why = explain(node, entry)
+        assert operator == node.op and kernel and (kernel != "generic" or why) and (kernel != "-" or why)
+
+
+@pytest.mark.parametrize("name", ("KWS", "VWW"))
+def test_deterministic(name: str) -> None:
+    one, two = (aot.compile(model(name), "cortex-m4") for _ in range(2))
+    assert one.object == two.object
