@@ -32,6 +32,7 @@ from aot.graph.expr import (
     Table,
     Unary,
 )
+from aot.graph.ir import DType
 from aot.llvm import arithmetic
 from aot.llvm.types import I32, Builder, Value, constant, known_integer, register_type
 
@@ -69,7 +70,7 @@ class Scalars:
             case Load():
                 return self._load(expr)
             case Lookup(buffer, index):
-                return self.function.load_at(buffer, self.function.element(buffer, self.value(index)))
+                return self._lookup(buffer, self.value(index), expr.dtype)
             case Acc():
                 if self.acc is None:
                     raise InternalError("acc outside the result of a reduction")
@@ -96,6 +97,10 @@ class Scalars:
         if self.function.extents[number] != 1:
             raise InternalError(f"axis {number} has no value here")
         return I32(0)
+
+    def _lookup(self, buffer: str, index: Value, dtype: DType) -> Value:
+        single = uniform(self.function.buffer(buffer).data)
+        return self.function.load_at(buffer, self.function.element(buffer, index)) if single is None else constant(single, dtype)
 
     # Addresses.
 
@@ -155,16 +160,20 @@ class Scalars:
         buffer = self.function.buffer(load.buffer)
         if len(load.index) != len(buffer.shape):
             raise InternalError(f"load of %{load.buffer}: {len(load.index)} indices for shape {buffer.shape}")
-        checks = [] if load.fill is None or id(load) in self.unchecked else self._checks(load, buffer.shape)
-        if load.fill is None or not checks:
-            return self._inside(load, None)
+        condition = self.inside(load)
+        if load.fill is None or condition is None:
+            return self._element(load, None)
         fill = constant(load.fill.value, load.dtype)
-        if buffer.size == 0:
-            return fill
-        inside = self._all(checks)
-        return self.builder.select(inside, self._inside(load, inside), fill)
+        return fill if buffer.size == 0 else self.builder.select(condition, self._element(load, condition), fill)
 
-    def _inside(self, load: Load, condition: Value | None) -> Value:
+    def inside(self, load: Load) -> Value | None:
+        """Whether a load falls inside its buffer, as i1; None where it always does."""
+        if load.fill is None or id(load) in self.unchecked:
+            return None
+        checks = self._checks(load, self.function.buffer(load.buffer).shape)
+        return self._all(checks) if checks else None
+
+    def _element(self, load: Load, condition: Value | None) -> Value:
         """The element itself; where `condition` does not hold, the buffer's first one (never an access outside)."""
         single = uniform(self.function.buffer(load.buffer).data)
         if single is not None:
