@@ -61,7 +61,8 @@ def quantise_multipliers(reals: Iterable[float]) -> tuple[np.ndarray, np.ndarray
 def convolution_scales(input_scale: float, filter_scales: Sequence[float], output_scale: float) -> list[float]:
     """Accumulator to output, one for each filter scale; in doubles throughout.
 
-    Source: tflite-micro, tensorflow/lite/kernels/kernel_util.cc, PopulateConvolutionQuantizationParams; also per-channel FULLY_CONNECTED.
+    Source: tflite-micro, tensorflow/lite/kernels/kernel_util.cc, PopulateConvolutionQuantizationParams; FULLY_CONNECTED with scales
+    per channel computes the same.
     """
     return [_single(input_scale) * _single(scale) / _single(output_scale) for scale in filter_scales]
 
@@ -108,7 +109,7 @@ def _single(scale: float) -> float:
 
 
 def quantised_range(activation: str, dtype: DType, scale: float, zero_point: int) -> tuple[int, int] | None:
-    """Smallest and largest output of a fused activation in a quantised type; None for one without a quantised form, or out of int32.
+    """Smallest and largest output of a fused activation in a quantised type; None if it has no such form, or leaves int32.
 
     The bounds 0, 6, -1, 1 are divided by the scale in float32 and rounded half away from zero.
     Source: tflite-micro, tensorflow/lite/kernels/kernel_util.cc, CalculateActivationRangeQuantized.
@@ -209,17 +210,30 @@ def _exp_of_fraction(a: np.ndarray) -> np.ndarray:
 
 
 def reciprocal_of_one_plus(x: np.ndarray) -> np.ndarray:
-    """1 / (1 + x) in Q0.31 of x in Q0.31, 0 <= x < 1: Newton's method in Q2.29.
+    """1 / (1 + x) in Q0.31 of x in Q0.31, 0 <= x < 1.
 
     Source: gemmlowp, fixedpoint/fixedpoint.h, one_over_one_plus_x_for_x_in_0_1.
     """
+    return saturating_shift_left(_twice_reciprocal_of_one_plus(x), 1)
+
+
+def complement_over_one_plus(x: np.ndarray) -> np.ndarray:
+    """(1 - x) / (1 + x) in Q0.31 of x in Q0.31, 0 <= x < 1: 2 / (1 + x) - 1.
+
+    Source: gemmlowp, fixedpoint/fixedpoint.h, one_minus_x_over_one_plus_x_for_x_in_0_1.
+    """
+    return saturating_shift_left(_wrap(_twice_reciprocal_of_one_plus(x).astype(np.int64) - (1 << 29)), 2)
+
+
+def _twice_reciprocal_of_one_plus(x: np.ndarray) -> np.ndarray:
+    """2 / (1 + x) in Q2.29 of x in Q0.31: the reciprocal of (1 + x) / 2 by three steps of Newton's method."""
     half_denominator = ((np.asarray(x, np.int64) + (1 << 31)) >> 1).astype(np.int32)
     estimate = _wrap(rounding_high_multiply(half_denominator, NEWTON_SLOPE).astype(np.int64) + NEWTON_START)
     for _ in range(3):
         error = _wrap((1 << 29) - rounding_high_multiply(half_denominator, estimate).astype(np.int64))
         step = saturating_shift_left(rounding_high_multiply(estimate, error), 2)
         estimate = _wrap(estimate.astype(np.int64) + step)
-    return saturating_shift_left(estimate, 1)
+    return estimate
 
 
 NEWTON_START, NEWTON_SLOPE = 1515870810, -1010580540
@@ -235,6 +249,7 @@ __all__ = [
     "NEWTON_SLOPE",
     "NEWTON_START",
     "activation_name",
+    "complement_over_one_plus",
     "convolution_scales",
     "dense_scale",
     "exp_of_negative",
