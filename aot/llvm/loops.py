@@ -1,7 +1,7 @@
 """Generic loop nests for `Map`, `Reduce` and `Contract`: correct for every index map, with constant bounds.
 
 Enters: a KernelFunction of one of these primitives. Leaves: its body.
-Invariant: windows are cut at the borders before their loops begin (`Contract`, `Reduce` with `skip_fill`), so that inner loops test nothing.
+Invariant: windows are cut at the borders before their loops begin (`Contract`, `Reduce` with `skip_fill`), so inner loops test nothing.
 The row axis is the first axis of the space with more than one position; it runs from y0 to y1.
 """
 
@@ -168,13 +168,13 @@ class Nest:
         assert isinstance(primitive, Contract)
         scalars = self.scalars()
         dtype = primitive.initial.dtype
-        factors = []
-        for load, zero_point in ((primitive.left, primitive.left_zero_point), (primitive.right, primitive.right_zero_point)):
-            factor = arithmetic.cast(self.builder, scalars.value(load), load.dtype, dtype)
-            factors.append(
-                arithmetic.binary(self.builder, "sub", factor, constant(zero_point, dtype), dtype) if zero_point else factor
-            )
-        product = arithmetic.binary(self.builder, "mul", *factors, dtype)
+
+        def factor(load: Load, zero_point: int) -> Value:
+            wide = arithmetic.cast(self.builder, scalars.value(load), load.dtype, dtype)
+            return arithmetic.binary(self.builder, "sub", wide, constant(zero_point, dtype), dtype) if zero_point else wide
+
+        left, right = factor(primitive.left, primitive.left_zero_point), factor(primitive.right, primitive.right_zero_point)
+        product = arithmetic.binary(self.builder, "mul", left, right, dtype)
         return arithmetic.binary(self.builder, "add", acc, product, dtype)
 
     def _term(self, acc: Value) -> Value:
