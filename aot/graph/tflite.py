@@ -1,0 +1,247 @@
+"""The reader: a TFLite file in, a `Model` out. The file is hostile until proven otherwise.
+
+Enters: bytes. Leaves: a Model whose graphs pass `verify`, whose shapes are settled and whose nodes their operators have checked.
+Invariant: whatever the bytes are, the answer is a Model or one CompileError that says where and what; time and memory stay in
+proportion to the file's size. Field slots are those of TFLite's schema.fbs, version 3.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+
+from tflite.BuiltinOperator import BuiltinOperator
+from tflite.BuiltinOptions import BuiltinOptions
+from tflite.BuiltinOptions2 import BuiltinOptions2
+
+from aot.errors import CompileError
+from aot.graph.flatbuffer import Table, options_object, root
+from aot.graph.ir import Graph, Model, Node, Signature, Value
+from aot.graph.operator import Operator
+from aot.graph.shapes import settle_shapes
+from aot.graph.tflite_tensor import Buffers, Tensor, read_tensor
+
+MAX_FILE_NBYTES = 1 << 30
+SCHEMA_VERSION = 3
+OPERATOR_NAMES = {code: name for name, code in vars(BuiltinOperator).items() if isinstance(code, int)}
+OPTIONS_NAMES = {code: name for name, code in vars(BuiltinOptions).items() if isinstance(code, int)}
+OPTIONS2_NAMES = {code: name for name, code in vars(BuiltinOptions2).items() if isinstance(code, int)}
+
+
+def read_file(path: str | Path, operators: Mapping[str, Operator]) -> Model:
+    """The model in a file, named after it. CompileError if it can't be read, or as `read_model`."""
+    path = Path(path)
+    try:
+        if not path.is_file():
+            raise CompileError("is not a file" if path.exists() else "no such file", where=str(path))
+        if (nbytes := path.stat().st_size) > MAX_FILE_NBYTES:
+            raise CompileError(f"has {nbytes} bytes, more than {MAX_FILE_NBYTES}", where=str(path))
+        data = path.read_bytes()
+    except OSError as error:
+        raise CompileError(f"can't be read: {error.strerror}", where=str(path)) from error
+    return read_model(data, path.name, operators)
+
+
+def read_model(data: bytes, name: str, operators: Mapping[str, Operator]) -> Model:
+    """The model in these bytes; `name` is the file's name, which errors begin with (the Model's name is its stem).
+
+    CompileError for whatever is damaged, contradictory or not supported (an operator that is not in `operators`, for one).
+    """
+    try:
+        return _Reader(bytes(data), operators).model(Path(name).stem)
+    except CompileError as error:
+        raise error.at(name) from None
+
+
+class _Reader:
+    """One file being read. Every index that the file gives is checked where it is used."""
+
+    def __init__(self, data: bytes, operators: Mapping[str, Operator]) -> None:
+        self.data = data
+        self.operators = operators
+        self.root = root(data, b"TFL3", "")
+        self.buffers = Buffers(self.root.tables(4, "buffer"))
+        self.used_buffers: set[int] = set()
+
+    def model(self, name: str) -> Model:
+        if (version := self.root.number(0, "I")) != SCHEMA_VERSION:
+            raise CompileError(f"has schema version {version}, not {SCHEMA_VERSION}")
+        tables = self.root.tables(2, "subgraph")
+        if not tables:
+            raise CompileError("has no subgraph")
+        readers = [_SubgraphReader(self, table, number, len(tables)) for number, table in enumerate(tables)]
+        graphs = tuple(reader.graph() for reader in readers)
+        if not graphs[0].outputs:
+            raise CompileError("has no outputs")
+        return Model(
+            name=name,
+            graphs=graphs,
+            signatures=tuple(_signature(table, graphs) for table in self.root.tables(7, "signature")),
+            sha256=hashlib.sha256(self.data).hexdigest(),
+            description=self.root.text(3, "description"),
+            constant_nbytes=sum(self.buffers.extent(number)[1] for number in self.used_buffers),
+            metadata=dict(self._metadata(table) for table in self.root.tables(6, "metadata")),
+        )
+
+    @cached_property
+    def operator_codes(self) -> list[tuple[str, str]]:
+        """(builtin name, custom name) by number. Old files have only the deprecated 8-bit code, new ones both."""
+        return [_operator_code(table) for table in self.root.tables(1, "operator code")]
+
+    def _metadata(self, table: Table) -> tuple[str, bytes]:
+        buffer = table.number(1, "I")
+        if buffer >= len(self.buffers.tables):
+            table.fail(f"its buffer {buffer} is not in the file, which has {len(self.buffers.tables)}")
+        return table.text(0, "name"), self.buffers.bytes(buffer)
+
+
+def _operator_code(table: Table) -> tuple[str, str]:
+    code = max(table.number(0, "b"), table.number(3, "i"))
+    if code not in OPERATOR_NAMES:
+        table.fail(f"the builtin operator {code} is unknown")
+    return OPERATOR_NAMES[code], table.text(1, "custom code")
+
+
+class _SubgraphReader:
+    """One subgraph being read: values appear in the order in which the file's nodes need them."""
+
+    def __init__(self, file: _Reader, table: Table, number: int, count: int) -> None:
+        self.file = file
+        self.table = table if count > 1 else replace(table, path="")
+        self.name = "main" if number == 0 else f"subgraph{number}"
+        self.tensors = self.table.tables(0, "tensor")
+        self.found: dict[int, Tensor] = {}
+        self.written: set[str] = set()
+
+    def graph(self) -> Graph:
+        inputs = self._inputs()
+        nodes = tuple(self._node(number, table) for number, table in enumerate(self.table.tables(3, "node")))
+        outputs = tuple(self._output(index) for index in self._indices(self.table, 2, "outputs"))
+        dynamic = frozenset(tensor.value.name for tensor in self.found.values() if tensor.dynamic)
+        graph = Graph(self.name, tuple(tensor.value for tensor in self.found.values()), nodes, inputs, outputs)
+        graph.verify()
+        try:
+            return settle_shapes(graph, self.file.operators, dynamic)
+        except CompileError as error:
+            raise self._error(error.where, error.what, error.hint) from None
+
+    def tensor(self, index: int) -> Tensor:
+        """A tensor by its number, read when it is first needed."""
+        if index not in self.found:
+            tensor = read_tensor(self.tensors[index], f"t{index}", self.file.buffers)
+            if tensor.value.is_constant:
+                self.file.used_buffers.add(tensor.buffer)
+            self.found[index] = tensor
+        return self.found[index]
+
+    def _inputs(self) -> tuple[str, ...]:
+        names = []
+        for index in self._indices(self.table, 1, "inputs"):
+            value = self.tensor(index).value
+            if value.name in names:
+                self.table.fail(f"lists the input {_label(value)} twice")
+            if value.is_constant:
+                self.table.fail(f"its input {_label(value)} is a constant")
+            names.append(value.name)
+        self.written.update(names)
+        return tuple(names)
+
+    def _output(self, index: int) -> str:
+        value = self.tensor(index).value
+        if not self._is_readable(index):
+            self.table.fail(f"its output {_label(value)} is never written")
+        return value.name
+
+    def _node(self, number: int, table: Table) -> Node:
+        code = table.number(0, "I")
+        if code >= len(self.file.operator_codes):
+            table.fail(f"its operator code {code} is not in the file, which has {len(self.file.operator_codes)}")
+        name, custom = self.file.operator_codes[code]
+        outputs = self._indices(table, 2, "outputs")
+        label = f" {_label(self.tensor(outputs[0]).value)}" if outputs else ""
+        where = f"node {number} {name}{label}"
+        if name == "CUSTOM" or name not in self.file.operators:
+            which = f"custom operator '{custom}'" if name == "CUSTOM" else f"operator {name}"
+            raise self._error(where, f"{which} is not supported", "`aot ops` lists those that are")
+        operator = self.file.operators[name]
+        inputs = tuple(
+            None if index < 0 else self._read(index, where) for index in self._indices(table, 1, "inputs", optional=True)
+        )
+        writes = tuple(self._write(index, where) for index in outputs)
+        return Node(name, inputs, writes, operator.read(self._options(table, operator, where)), number)
+
+    def _read(self, index: int, where: str) -> str:
+        value = self.tensor(index).value
+        if not self._is_readable(index):
+            raise self._error(where, f"reads {_label(value)} before it is written")
+        return value.name
+
+    def _is_readable(self, index: int) -> bool:
+        """Whether a tensor has content by now. One of size 0 that nobody writes has all the content it can have."""
+        value = self.tensor(index).value
+        if value.name in self.written or value.is_constant or value.is_variable:
+            return True
+        if empty := self.tensor(index).as_empty_constant():
+            self.found[index] = empty
+        return empty is not None
+
+    def _write(self, index: int, where: str) -> str:
+        value = self.tensor(index).value
+        if value.is_constant or value.is_variable:
+            raise self._error(where, f"writes {_label(value)}, which is a {'constant' if value.is_constant else 'variable'}")
+        if value.name in self.written:
+            raise self._error(where, f"writes {_label(value)}, which has been written before")
+        self.written.add(value.name)
+        return value.name
+
+    def _options(self, table: Table, operator: Operator, where: str) -> object:
+        """The object of the operator's options table; None if the file has none or the operator takes none."""
+        first, second = table.number(3, "B"), table.number(11, "B")
+        found = table.table(12, "options") if second else table.table(4, "options") if first else None
+        if operator.options is None or found is None:
+            return None
+        kind = OPTIONS2_NAMES.get(second, "unknown") if second else OPTIONS_NAMES.get(first, "unknown")
+        if kind != operator.options:
+            raise self._error(where, f"its options are {kind}, not {operator.options}")
+        return options_object(found, kind)
+
+    def _indices(self, table: Table, slot: int, what: str, optional: bool = False) -> list[int]:
+        """A vector of tensor numbers, each inside the subgraph (-1: absent, where `optional`)."""
+        array = table.numbers(slot, "i4", what)
+        if array is None:
+            return []
+        wrong = (array >= len(self.tensors)) | (array < (-1 if optional else 0))
+        if wrong.any():
+            table.fail(f"its {what} have tensor {array[wrong][0]}, but the subgraph has {len(self.tensors)}")
+        return array.tolist()
+
+    def _error(self, where: str, what: str, hint: str = "") -> CompileError:
+        """An error at a place in this subgraph, which is named where the file has several."""
+        return CompileError(what, where=f"{self.table.path}, {where}" if self.table.path else where, hint=hint)
+
+
+def _label(value: Value) -> str:
+    return f"'{value.label or value.name}'"
+
+
+def _signature(table: Table, graphs: tuple[Graph, ...]) -> Signature:
+    """A named entry, its argument names in the graph's own order. An argument that it does not name has the tensor's label."""
+    number = table.number(4, "I")
+    if number >= len(graphs):
+        table.fail(f"its subgraph {number} is not in the file, which has {len(graphs)}")
+    graph = graphs[number]
+    inputs, outputs = (_argument_names(table, graph, *side) for side in ((0, "input", graph.inputs), (1, "output", graph.outputs)))
+    return Signature(table.text(2, "key"), number, inputs, outputs)
+
+
+def _argument_names(table: Table, graph: Graph, slot: int, what: str, names: tuple[str, ...]) -> tuple[str, ...]:
+    found = {}
+    for argument in table.tables(slot, what):
+        name = f"t{argument.number(1, 'I')}"
+        if name not in names:
+            argument.fail(f"tensor {name[1:]} is not an {what} of {graph.name}")
+        found[name] = argument.text(0, "name")
+    return tuple(found.get(name) or graph[name].label for name in names)
