@@ -63,7 +63,7 @@ _UNARY: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 }
 
 
-def requantise(x: np.ndarray, multiplier: np.ndarray, shift: np.ndarray) -> np.ndarray:
+def requantise(x: np.ndarray, multiplier: np.ndarray | int, shift: np.ndarray | int) -> np.ndarray:
     """int32 arrays -> int32: TFLite's MultiplyByQuantizedMultiplier, double rounding.
 
     Source: tflite-micro, tensorflow/lite/kernels/internal/common.cc, and gemmlowp's SaturatingRoundingDoublingHighMul.

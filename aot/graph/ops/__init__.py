@@ -5,5 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from aot.graph.operator import Operator
+from aot.graph.ops import conv, dense, mean, pool, softmax
 
-OPERATORS: Mapping[str, Operator] = {operator.name: operator for operator in ()}
+OPERATORS: Mapping[str, Operator] = {
+    operator.name: operator
+    for operator in (
+        *conv.OPERATORS,
+        *dense.OPERATORS,
+        *pool.OPERATORS,
+        *mean.OPERATORS,
+        *softmax.OPERATORS,
+    )
+}

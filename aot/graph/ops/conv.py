@@ -1,0 +1,266 @@
+"""CONV_2D and DEPTHWISE_CONV_2D: int8 with scales per tensor or per channel, and float32. NHWC; weights OHWI and 1HWO.
+
+Source: tflite-micro, tensorflow/lite/micro/kernels/conv_common.cc, depthwise_conv_common.cc and
+tensorflow/lite/kernels/internal/reference/integer_ops/conv.h, depthwise_conv.h.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from aot.graph.arithmetic import activation_name
+from aot.graph.expr import Affine, Load, affine, axis, fixed
+from aot.graph.ir import Shape, Site
+from aot.graph.operator import Lowering, Operator, load
+from aot.graph.ops import checks
+from aot.graph.ops.contraction import Ending, bias_buffer, bias_of, check_dtypes, convolution_ending, fill_of
+from aot.graph.ops.windows import Padding, Slide, padding_name, slides
+from aot.graph.primitive import Contract, Geometry
+
+
+@dataclass(frozen=True)
+class Conv2D:
+    """Attributes of both convolutions; pairs are (height, width)."""
+
+    stride: tuple[int, int] = (1, 1)
+    dilation: tuple[int, int] = (1, 1)
+    padding: Padding = "same"
+    activation: str = "none"
+
+
+def _read(options) -> Conv2D:
+    if options is None:
+        return Conv2D()
+    return Conv2D(
+        (options.StrideH(), options.StrideW()),
+        (options.DilationHFactor(), options.DilationWFactor()),
+        padding_name(options.Padding()),
+        activation_name(options.FusedActivationFunction()),
+    )
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """Sizes of a convolution: output channels = groups * per_group; each group reads `depth` input channels."""
+
+    rows: Slide
+    columns: Slide
+    groups: int
+    depth: int
+    per_group: int
+
+    @property
+    def channels(self) -> int:
+        return self.groups * self.per_group
+
+    @property
+    def leaves(self) -> bool:
+        return self.rows.leaves or self.columns.leaves
+
+
+def _attributes(site: Site) -> Conv2D:
+    assert isinstance(site.node.attributes, Conv2D)
+    return site.node.attributes
+
+
+def _operands(site: Site) -> tuple[Shape, Shape]:
+    checks.require_counts(site, (2, 3))
+    data, weights = site.input(0), site.input(1)
+    for value in (data, weights):
+        checks.require_rank(site, value, 4)
+    checks.require_elements(site, data, weights)
+    return data.shape, weights.shape
+
+
+def _slides(site: Site, sizes: Shape, kernel: Shape) -> tuple[Slide, Slide]:
+    a = _attributes(site)
+    return slides(site, (sizes[1], sizes[2]), (kernel[1], kernel[2]), a.stride, a.dilation, a.padding)
+
+
+def _conv_layout(site: Site) -> _Layout:
+    data, weights = _operands(site)
+    depth, channels = weights[3], weights[0]
+    if data[3] % depth:
+        raise site.error(f"the input has {data[3]} channels, which the weights' {depth} do not divide")
+    groups = data[3] // depth
+    if channels % groups:
+        raise site.error(f"{channels} output channels do not divide into {groups} groups")
+    bias_of(site, channels)
+    return _Layout(*_slides(site, data, weights), groups, depth, channels // groups)
+
+
+def _depthwise_layout(site: Site) -> _Layout:
+    data, weights = _operands(site)
+    if weights[0] != 1 or weights[3] % data[3]:
+        raise site.error(f"weights of shape {checks.shape_text(weights)} do not fit an input of {data[3]} channels")
+    bias_of(site, weights[3])
+    return _Layout(*_slides(site, data, weights), data[3], 1, weights[3] // data[3])
+
+
+def _out_shape(site: Site, layout: _Layout) -> tuple[Shape, ...]:
+    return ((site.input(0).shape[0], layout.rows.out, layout.columns.out, layout.channels),)
+
+
+def _taps(layout: _Layout) -> Iterator[tuple[int, int, tuple[slice, ...], tuple[slice, ...]]]:
+    """For each kernel position: its row and column, the outputs it reaches and the inputs it reads."""
+    for ky in range(layout.rows.kernel):
+        out_rows, in_rows = layout.rows.reach(ky)
+        for kx in range(layout.columns.kernel):
+            out_columns, in_columns = layout.columns.reach(kx)
+            yield ky, kx, (slice(None), out_rows, out_columns), (slice(None), in_rows, in_columns)
+
+
+# CONV_2D
+
+
+def _conv_infer(site: Site) -> tuple[Shape, ...]:
+    return _out_shape(site, _conv_layout(site))
+
+
+def _conv_ending(site: Site) -> Ending:
+    return convolution_ending(site, _attributes(site).activation, 0)
+
+
+def _conv_check(site: Site) -> None:
+    check_dtypes(site, _conv_layout(site).channels)
+    _conv_ending(site)
+
+
+def _conv_compute(site: Site, data: np.ndarray, weights: np.ndarray, bias: np.ndarray | None = None) -> tuple[np.ndarray]:
+    """Sums in float64, which holds every int8 sum exactly; one matrix product for each kernel position and group."""
+    layout, ending = _conv_layout(site), _conv_ending(site)
+    data = data.astype(np.float64) - ending.input_zero_point
+    weights = weights.astype(np.float64)
+    total = np.zeros(_out_shape(site, layout)[0])
+    for group in range(layout.groups):
+        ins = slice(group * layout.depth, (group + 1) * layout.depth)
+        outs = slice(group * layout.per_group, (group + 1) * layout.per_group)
+        for ky, kx, written, read in _taps(layout):
+            total[(*written, outs)] += data[(*read, ins)] @ weights[outs, ky, kx].T
+    return (ending.finish(total, bias),)
+
+
+def _conv_lower(site: Site, lowering: Lowering) -> None:
+    """Space (N, Ho, Wo, Co), or (N, Ho, Wo, G, Co/G) with groups; window (KH, KW, Ci/G)."""
+    layout, ending = _conv_layout(site), _conv_ending(site)
+    grouped = layout.groups > 1
+    channels = (layout.groups, layout.per_group) if grouped else (layout.channels,)
+    ky, kx, depth = (3 + len(channels) + number for number in range(3))
+    channel = affine({3: layout.per_group, 4: 1}) if grouped else axis(3)
+    in_channel = affine({3: layout.depth, depth: 1}) if grouped else axis(depth)
+    window = (layout.rows.kernel, layout.columns.kernel, layout.depth)
+    right = load(site.input(1), (channel, axis(ky), axis(kx), axis(depth)))
+    shape = _Loops(channels, window, channel, in_channel, right, _geometry(site, layout, "conv"))
+    _append(site, lowering, layout, ending, shape)
+
+
+# DEPTHWISE_CONV_2D
+
+
+def _depthwise_infer(site: Site) -> tuple[Shape, ...]:
+    return _out_shape(site, _depthwise_layout(site))
+
+
+def _depthwise_ending(site: Site) -> Ending:
+    return convolution_ending(site, _attributes(site).activation, 3)
+
+
+def _depthwise_check(site: Site) -> None:
+    check_dtypes(site, _depthwise_layout(site).channels)
+    _depthwise_ending(site)
+
+
+def _depthwise_compute(site: Site, data: np.ndarray, weights: np.ndarray, bias: np.ndarray | None = None) -> tuple[np.ndarray]:
+    """Output channel c * multiplier + m is input channel c times its own filter."""
+    layout, ending = _depthwise_layout(site), _depthwise_ending(site)
+    spread = np.repeat(data.astype(np.float64) - ending.input_zero_point, layout.per_group, axis=3)
+    weights = weights.astype(np.float64)
+    total = np.zeros(_out_shape(site, layout)[0])
+    for ky, kx, written, read in _taps(layout):
+        total[written] += spread[read] * weights[0, ky, kx]
+    return (ending.finish(total, bias),)
+
+
+def _depthwise_lower(site: Site, lowering: Lowering) -> None:
+    """Space (N, Ho, Wo, C, M); window (KH, KW)."""
+    layout, ending = _depthwise_layout(site), _depthwise_ending(site)
+    many = layout.per_group > 1
+    channel = affine({3: layout.per_group, 4: 1}) if many else axis(3)
+    right = load(site.input(1), (fixed(0), axis(5), axis(6), channel))
+    window = (layout.rows.kernel, layout.columns.kernel)
+    shape = _Loops((layout.groups, layout.per_group), window, channel, axis(3), right, _geometry(site, layout, "depthwise"))
+    _append(site, lowering, layout, ending, shape)
+
+
+# Both
+
+
+@dataclass(frozen=True)
+class _Loops:
+    """What differs between the two: loops over channels, the window, and their index maps."""
+
+    channels: Shape
+    window: Shape
+    channel: Affine
+    in_channel: Affine
+    right: Load
+    geometry: Geometry
+
+
+def _geometry(site: Site, layout: _Layout, kind: Literal["conv", "depthwise"]) -> Geometry:
+    n, h, w, c = site.input(0).shape
+    rows, columns = layout.rows, layout.columns
+    return Geometry(
+        kind,
+        (n, h, w, c),
+        (n, rows.out, columns.out, layout.channels),
+        (rows.kernel, columns.kernel),
+        (rows.stride, columns.stride),
+        (rows.dilation, columns.dilation),
+        rows.before,
+        columns.before,
+        groups=layout.groups if kind == "conv" else 1,
+        multiplier=layout.per_group if kind == "depthwise" else 1,
+    )
+
+
+def _append(site: Site, lowering: Lowering, layout: _Layout, ending: Ending, loops: _Loops) -> None:
+    data = site.input(0)
+    space = (data.shape[0], layout.rows.out, layout.columns.out, *loops.channels)
+    ky, kx = len(space), len(space) + 1
+    read = (axis(0), layout.rows.index(1, ky), layout.columns.index(2, kx), loops.in_channel)
+    bias = bias_buffer(site, lowering, layout.channels)
+    lowering.append(
+        Contract(
+            site.output.name,
+            space,
+            loops.window,
+            load(data, read, fill_of(data, ending) if layout.leaves else None),
+            loops.right,
+            ending.input_zero_point,
+            ending.weights_zero_point,
+            ending.initial(bias, loops.channel),
+            ending.result(lowering, loops.channel),
+            () if len(loops.channels) == 1 else (axis(0), axis(1), axis(2), loops.channel),
+            loops.geometry,
+            (site.node.index,),
+        )
+    )
+
+
+OPERATORS = (
+    Operator("CONV_2D", "Conv2DOptions", _read, _conv_infer, _conv_check, _conv_compute, _conv_lower),
+    Operator(
+        "DEPTHWISE_CONV_2D",
+        "DepthwiseConv2DOptions",
+        _read,
+        _depthwise_infer,
+        _depthwise_check,
+        _depthwise_compute,
+        _depthwise_lower,
+    ),
+)

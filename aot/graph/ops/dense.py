@@ -1,0 +1,188 @@
+"""FULLY_CONNECTED: int8 with scales per tensor or per output channel, and float32. Weights (Co, Ci); the input is rows of Ci.
+
+Source: tflite-micro, tensorflow/lite/micro/kernels/fully_connected_common.cc and
+tensorflow/lite/kernels/internal/reference/integer_ops/fully_connected.h. (LiteRT's int8 kernel rounds once, TFLite Micro's twice.)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from aot.graph import arithmetic
+from aot.graph.expr import Affine, Load, affine, axis, fixed
+from aot.graph.ir import DType, Shape, Site, Value
+from aot.graph.operator import Lowering, Operator, load
+from aot.graph.ops import checks
+from aot.graph.ops.contraction import Ending, Real, bias_buffer, bias_of, check_dtypes, quantised
+from aot.graph.primitive import Contract, Geometry, Map
+
+
+@dataclass(frozen=True)
+class FullyConnected:
+    activation: str = "none"
+    keep_num_dims: bool = False
+    shuffled: bool = False
+    """Weights in an order for one CPU (SHUFFLED4x16INT8): not supported."""
+
+
+def _read(options) -> FullyConnected:
+    if options is None:
+        return FullyConnected()
+    activation = arithmetic.activation_name(options.FusedActivationFunction())
+    return FullyConnected(activation, bool(options.KeepNumDims()), options.WeightsFormat() != 0)
+
+
+def _attributes(site: Site) -> FullyConnected:
+    assert isinstance(site.node.attributes, FullyConnected)
+    return site.node.attributes
+
+
+def _sizes(site: Site) -> tuple[int, int, int]:
+    """Rows, input channels, output channels."""
+    checks.require_counts(site, (2, 3))
+    data, weights = site.input(0), site.input(1)
+    checks.require_rank(site, weights, 2)
+    checks.require_elements(site, data, weights)
+    channels, depth = weights.shape
+    if data.size % depth:
+        raise site.error(f"an input of {data.size} elements does not divide into rows of the weights' {depth}")
+    bias_of(site, channels)
+    return data.size // depth, depth, channels
+
+
+def _infer(site: Site) -> tuple[Shape, ...]:
+    """(rows, Co), or with keep_num_dims the input's shape with Co at its end. Another shape of the same rows is kept."""
+    rows, depth, channels = _sizes(site)
+    data, given = site.input(0), site.output.shape
+    if _attributes(site).keep_num_dims:
+        if not data.shape or data.shape[-1] != depth:
+            raise site.error(
+                f"the input {checks.shape_text(data.shape)} must end with the weights' {depth} channels to keep its dimensions"
+            )
+        return ((*data.shape[:-1], channels),)
+    if given and given[-1] == channels and prod(given) == rows * channels:
+        return (given,)
+    return ((rows, channels),)
+
+
+def _ending(site: Site) -> Ending:
+    activation = _attributes(site).activation
+    data, weights = site.input(0), site.input(1)
+    if data.dtype is DType.FLOAT32:
+        checks.require_activation(site, activation)
+        return Real(activation)
+    input_scale, _ = checks.per_tensor(site, data)
+    output_scale, _ = checks.per_tensor(site, site.output)
+    if checks.quantisation(site, weights).per_axis:
+        scales = arithmetic.convolution_scales(input_scale, checks.channel_scales(site, weights, 0), output_scale)
+        return quantised(site, activation, scales, weights.shape[0])
+    filter_scale, zero_point = checks.per_tensor(site, weights)
+    scale = arithmetic.dense_scale(input_scale, filter_scale, output_scale)
+    return quantised(site, activation, [scale], weights.shape[0], zero_point)
+
+
+def _check(site: Site) -> None:
+    if _attributes(site).shuffled:
+        raise site.error("shuffled weights (SHUFFLED4x16INT8) are not supported")
+    _, _, channels = _sizes(site)
+    check_dtypes(site, channels)
+    _ending(site)
+
+
+def _compute(site: Site, data: np.ndarray, weights: np.ndarray, bias: np.ndarray | None = None) -> tuple[np.ndarray]:
+    """Sums in float64, which holds every int8 sum exactly."""
+    rows, depth, _ = _sizes(site)
+    ending = _ending(site)
+    left = data.reshape(rows, depth).astype(np.float64) - ending.input_zero_point
+    right = weights.astype(np.float64) - ending.weights_zero_point
+    return (ending.finish(left @ right.T, bias).reshape(_infer(site)[0]),)
+
+
+@dataclass(frozen=True)
+class _Loops:
+    """Row axes (one for each dimension of the rows that is not 1, at least one) and depth axes, and how the buffers are indexed."""
+
+    rows: Shape
+    depth: Shape
+    left: Load
+    store: tuple[Affine, ...]
+
+
+def _lower(site: Site, lowering: Lowering) -> None:
+    """Space (N, Co), window (Ci); more row or depth axes where input or output has several dimensions of them."""
+    rows, depth, channels = _sizes(site)
+    ending = _ending(site)
+    loops = _loops(site, lowering, rows, depth)
+    space, co = (*loops.rows, channels), len(loops.rows)
+    channel = axis(co)
+    right = load(site.input(1), (channel, _flat(loops.depth, co + 1)))
+    bias = bias_buffer(site, lowering, channels)
+    lowering.append(
+        Contract(
+            site.output.name,
+            space,
+            loops.depth,
+            loops.left,
+            right,
+            ending.input_zero_point,
+            ending.weights_zero_point,
+            ending.initial(bias, channel),
+            ending.result(lowering, channel),
+            () if space == site.output.shape else (*loops.store, channel),
+            Geometry("dense", (rows, 1, 1, depth), (rows, 1, 1, channels)),
+            (site.node.index,),
+        )
+    )
+
+
+def _loops(site: Site, lowering: Lowering, rows: int, depth: int) -> _Loops:
+    data, out = site.input(0), site.output
+    split = _split(data.shape, rows)
+    out_rows = _long(out.shape[:-1])
+    if split is not None:
+        in_rows, in_depth = data.shape[:split], data.shape[split:]
+        if len(_long(in_rows)) <= 1 or len(out_rows) <= 1 or _long(in_rows) == out_rows:
+            axes = max(_long(in_rows), out_rows, key=len) or (1,)
+            first_depth = len(axes) + 1
+            index = (*_spread(in_rows, axes, 0), *_spread(in_depth, _long(in_depth) or (1,), first_depth))
+            return _Loops(axes, _long(in_depth) or (1,), load(data, index), _spread(out.shape[:-1], axes, 0))
+    axes = out_rows or (1,)
+    flat = _flatten(site, lowering, data)
+    index = affine({**{number: c * depth for number, c in _flat(axes, 0).terms}, len(axes) + 1: 1})
+    return _Loops(axes, (depth,), Load(flat, (index,), data.dtype), _spread(out.shape[:-1], axes, 0))
+
+
+def _split(shape: Shape, rows: int) -> int | None:
+    """How many leading dimensions make up the rows; None if a dimension belongs to both rows and depth."""
+    return next((number for number in range(len(shape), -1, -1) if prod(shape[:number]) == rows), None)
+
+
+def _long(shape: Shape) -> Shape:
+    return tuple(size for size in shape if size != 1)
+
+
+def _flat(axes: Shape, first: int) -> Affine:
+    """The position in row-major order of iteration axes `first`, `first` + 1, ... of these sizes."""
+    return affine({first + number: prod(axes[number + 1 :]) for number in range(len(axes))})
+
+
+def _spread(shape: Shape, axes: Shape, first: int) -> tuple[Affine, ...]:
+    """Indices into dimensions `shape` at the position of the iteration axes: one axis each, or all axes in the only long one."""
+    long = _long(shape)
+    if len(long) <= 1:
+        return tuple(fixed(0) if size == 1 else _flat(axes, first) for size in shape)
+    number = iter(range(first, first + len(long)))
+    return tuple(fixed(0) if size == 1 else axis(next(number)) for size in shape)
+
+
+def _flatten(site: Site, lowering: Lowering, data: Value) -> str:
+    """A one-dimensional copy, for rows that cut through a dimension."""
+    flat = lowering.temporary("rows", data.dtype, (data.size,))
+    lowering.append(Map(flat, data.shape, load(data), (_flat(data.shape, 0),), (site.node.index,)))
+    return flat
+
+
+OPERATORS = (Operator("FULLY_CONNECTED", "FullyConnectedOptions", _read, _infer, _check, _compute, _lower),)

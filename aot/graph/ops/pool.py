@@ -1,0 +1,183 @@
+"""AVERAGE_POOL_2D and MAX_POOL_2D: int8 and float32, NHWC.
+
+Source: tflite-micro, tensorflow/lite/micro/kernels/pooling_common.cc and
+tensorflow/lite/kernels/internal/reference/integer_ops/pooling.h, pooling.h.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from aot.graph.arithmetic import FLOAT32_LOWEST, activation_name
+from aot.graph.expr import Acc, Axis, Binary, Const, Expr, Select, add, axis, cast, clamp, integer, mul, real, sub
+from aot.graph.ir import DType, Shape, Site
+from aot.graph.operator import Lowering, Operator, load
+from aot.graph.ops import checks
+from aot.graph.ops.contraction import clamp_array, clamp_expr
+from aot.graph.ops.windows import Padding, Slide, padding_name, slides
+from aot.graph.primitive import Reduce
+
+SCALE_TOLERANCE = 1e-6
+"""How far the scales of input and output may lie apart: TFLite Micro rescales nothing here."""
+
+
+@dataclass(frozen=True)
+class Pool2D:
+    """Attributes of both pools; pairs are (height, width)."""
+
+    kernel: tuple[int, int] = (1, 1)
+    stride: tuple[int, int] = (1, 1)
+    padding: Padding = "same"
+    activation: str = "none"
+
+
+def _read(options) -> Pool2D:
+    if options is None:
+        return Pool2D((0, 0), (0, 0))  # the schema's defaults, refused below
+    return Pool2D(
+        (options.FilterHeight(), options.FilterWidth()),
+        (options.StrideH(), options.StrideW()),
+        padding_name(options.Padding()),
+        activation_name(options.FusedActivationFunction()),
+    )
+
+
+def _attributes(site: Site) -> Pool2D:
+    assert isinstance(site.node.attributes, Pool2D)
+    return site.node.attributes
+
+
+def _slides(site: Site) -> tuple[Slide, Slide]:
+    checks.require_counts(site, (1,))
+    data, a = site.input(0), _attributes(site)
+    checks.require_rank(site, data, 4)
+    checks.require_elements(site, data)
+    return slides(site, (data.shape[1], data.shape[2]), a.kernel, a.stride, (1, 1), a.padding)
+
+
+def _infer(site: Site) -> tuple[Shape, ...]:
+    rows, columns = _slides(site)
+    n, _, _, channels = site.input(0).shape
+    return ((n, rows.out, columns.out, channels),)
+
+
+def _check(site: Site) -> None:
+    _slides(site)
+    data, out = site.input(0), site.output
+    checks.require_dtype(site, data, DType.INT8, DType.FLOAT32)
+    checks.require_same_dtype(site, out, data)
+    checks.require_activation(site, _attributes(site).activation)
+    if data.dtype is DType.INT8:
+        checks.require_same_quantisation(site, data, out, SCALE_TOLERANCE)
+        checks.output_range(site, _attributes(site).activation, out)
+
+
+def _taps(rows: Slide, columns: Slide):
+    """For each position of the window, the outputs it reaches and the inputs it reads."""
+    for ky in range(rows.kernel):
+        out_rows, in_rows = rows.reach(ky)
+        for kx in range(columns.kernel):
+            out_columns, in_columns = columns.reach(kx)
+            yield (slice(None), out_rows, out_columns), (slice(None), in_rows, in_columns)
+
+
+def _lower(site: Site, lowering: Lowering, combine: str, initial: Const, term_dtype: DType, result: Expr) -> None:
+    """One Reduce: space (N, Ho, Wo, C), window (KH, KW); taps outside the input are skipped."""
+    rows, columns = _slides(site)
+    data = site.input(0)
+    index = (axis(0), rows.index(1, 4), columns.index(2, 5), axis(3))
+    leaves = rows.leaves or columns.leaves
+    fill = Const(initial.value, data.dtype) if leaves else None
+    term = cast(load(data, index, fill), term_dtype)
+    window = (rows.kernel, columns.kernel)
+    nodes = (site.node.index,)
+    lowering.append(
+        Reduce(site.output.name, _infer(site)[0], window, combine, initial, term, result, skip_fill=leaves, nodes=nodes)
+    )
+
+
+# AVERAGE_POOL_2D
+
+
+def _average_compute(site: Site, data: np.ndarray) -> tuple[np.ndarray]:
+    """int8: the sum of the elements inside, divided by their number, halves away from zero. float32: summed in window order."""
+    rows, columns = _slides(site)
+    shape = _infer(site)[0]
+    total = np.zeros(shape, np.float32 if data.dtype.kind == "f" else np.int64)
+    count = np.zeros((1, *shape[1:3], 1), total.dtype)
+    for written, read in _taps(rows, columns):
+        total[written] += data[read]
+        count[written] += 1
+    if data.dtype.kind == "f":
+        return (clamp_array(total / count, _attributes(site).activation),)
+    low, high = checks.output_range(site, _attributes(site).activation, site.output)
+    average = np.sign(total) * ((np.abs(total) + count // 2) // count)
+    return (np.clip(average, low, high).astype(np.int8),)
+
+
+def _average_lower(site: Site, lowering: Lowering) -> None:
+    rows, columns = _slides(site)
+    activation = _attributes(site).activation
+    count = _product(_count(rows, 1), _count(columns, 2))
+    if site.input(0).dtype is DType.FLOAT32:
+        divisor = real(count.value) if isinstance(count, Const) else cast(count, DType.FLOAT32)
+        average = Binary("div", Acc(DType.FLOAT32), divisor)
+        _lower(site, lowering, "add", real(0.0), DType.FLOAT32, clamp_expr(average, activation))
+        return
+    low, high = checks.output_range(site, activation, site.output)
+    total = Acc(DType.INT32)
+    half = integer(int(count.value) // 2) if isinstance(count, Const) else Binary("shr", count, integer(1))
+    rounded = Select(Binary("gt", total, integer(0)), add(total, half), sub(total, half))
+    average = clamp(Binary("div", rounded, count), low, high)
+    _lower(site, lowering, "add", integer(0), DType.INT32, cast(average, DType.INT8))
+
+
+def _count(slide: Slide, out_axis: int) -> Expr:
+    """How many taps of an output position lie inside the input."""
+    if not slide.leaves:
+        return integer(slide.kernel)
+    start = sub(mul(Axis(out_axis), integer(slide.stride)), integer(slide.before))
+    end = Binary("min", add(start, integer(slide.kernel)), integer(slide.size))
+    return sub(end, Binary("max", start, integer(0)))
+
+
+def _product(a: Expr, b: Expr) -> Expr:
+    match a, b:
+        case Const(x), Const(y):
+            return integer(int(x) * int(y))
+    return mul(a, b)
+
+
+# MAX_POOL_2D
+
+
+def _lowest(dtype: DType) -> Const:
+    return Const(FLOAT32_LOWEST if dtype is DType.FLOAT32 else dtype.limits[0], dtype)
+
+
+def _max_compute(site: Site, data: np.ndarray) -> tuple[np.ndarray]:
+    largest = np.full(_infer(site)[0], _lowest(site.input(0).dtype).value, data.dtype)
+    for written, read in _taps(*_slides(site)):
+        largest[written] = np.where(largest[written] < data[read], data[read], largest[written])
+    activation = _attributes(site).activation
+    if data.dtype.kind == "f":
+        return (clamp_array(largest, activation),)
+    return (np.clip(largest, *checks.output_range(site, activation, site.output)).astype(np.int8),)
+
+
+def _max_lower(site: Site, lowering: Lowering) -> None:
+    dtype, activation = site.input(0).dtype, _attributes(site).activation
+    if dtype is DType.FLOAT32:
+        result = clamp_expr(Acc(dtype), activation)
+    else:
+        low, high = checks.output_range(site, activation, site.output)
+        result = Acc(dtype) if (low, high) == dtype.limits else clamp(Acc(dtype), low, high)
+    _lower(site, lowering, "max", _lowest(dtype), dtype, result)
+
+
+OPERATORS = (
+    Operator("AVERAGE_POOL_2D", "Pool2DOptions", _read, _infer, _check, _average_compute, _average_lower),
+    Operator("MAX_POOL_2D", "Pool2DOptions", _read, _infer, _check, _max_compute, _max_lower),
+)
