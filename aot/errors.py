@@ -20,7 +20,9 @@ class CompileError(Exception):
         super().__init__(f"{text} ({self.hint})" if self.hint else text)
 
     def at(self, where: str) -> CompileError:
-        """The same error, with `where` (a file, say) before the place it names."""
+        """The same error, with `where` (a file, say) before the place it names, unless it names that first already."""
+        if self.where == one_line(where) or self.where.startswith(f"{one_line(where)}: "):
+            return self
         return CompileError(self.what, where=f"{where}: {self.where}" if self.where else where, hint=self.hint)
 
 
