@@ -1,0 +1,67 @@
+"""Running bundles: in process, in Unicorn, on QEMU's boards, under Renode.
+
+Enters: a bundle and inputs. Leaves: `RunResult`. Invariant: what is executed is the bundle's object, byte for byte.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from aot.bundle import Bundle, Entry
+from aot.errors import CompileError
+from aot.run.result import RunResult
+from aot.target import Target
+
+__all__ = ["RunResult", "default_where", "run_bundle", "where_names"]
+
+_WHERE = ("host", "unicorn", "qemu", "renode")
+
+
+def where_names() -> tuple[str, ...]:
+    """The places to run that `run_bundle` knows, besides auto."""
+    return _WHERE
+
+
+def default_where(target: Target) -> str:
+    """Where a target's code runs when nobody says: in process, in Unicorn, else on QEMU. CompileError if nowhere."""
+    if target.is_host:
+        return "host"
+    for name in ("unicorn", "qemu", "renode"):
+        if name in target.run:
+            return name
+    raise CompileError(f"there is no emulator for code of target '{target.name}' here", hint="bundle it, and run it on its own machine")
+
+
+def run_bundle(
+    bundle: Bundle, inputs: Sequence[np.ndarray], where: str = "auto", entry: Entry | None = None, *, limit: int | None = None
+) -> RunResult:
+    """Run an entry (the main one) once, on the inputs in the entry's order, each with its port's shape and dtype.
+
+    where: auto, host, unicorn, qemu, renode. limit: instructions after which the code counts as hung.
+    CompileError: inputs that do not fit, a place that does not suit the target or is not installed. InternalError: the code accessed
+    memory outside its buffers, broke the call standard, hung, or returned an error.
+    """
+    entry = entry or bundle.main
+    place = default_where(bundle.target) if where == "auto" else where
+    if place not in _WHERE:
+        raise CompileError(f"there is no place to run called '{place}'", hint=f"known: {', '.join(_WHERE)}")
+    if (place == "host") != bundle.target.is_host or (place != "host" and place not in bundle.target.run):
+        raise CompileError(f"code of target '{bundle.target.name}' can't run on {place}", hint=f"use --on {default_where(bundle.target)}")
+    limit = limit or 1_000_000_000 + 2_000 * sum(layer.macs for layer in entry.layers)
+    if place == "host":
+        from aot.run import host
+
+        return host.run(bundle, entry, inputs)
+    if place == "unicorn":
+        from aot.run import emulate
+
+        return emulate.run(bundle, entry, inputs, limit)
+    if place == "qemu":
+        from aot.run import qemu
+
+        return qemu.run(bundle, entry, inputs, limit)
+    from aot.run import renode
+
+    return renode.run(bundle, entry, inputs, limit)

@@ -1,0 +1,149 @@
+"""The memory that a caller gives to an entry, and how a runner lays it out.
+
+Enters: a bundle, an entry, inputs. Leaves: `Region`s in argument order, `Placed` regions, outputs.
+Invariant: a region is never closer to another than a gap, and every byte around it within its pages holds a known guard.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from aot.bundle import Bundle, Entry, Port
+from aot.errors import CompileError, InternalError
+
+
+@dataclass(frozen=True)
+class Region:
+    """Memory behind one pointer. `content`: its first `nbytes` bytes; what is not given to the entry is garbage."""
+
+    name: str
+    align: int
+    writable: bool
+    content: bytes
+
+    @property
+    def nbytes(self) -> int:
+        return len(self.content)
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A region at `address`, within whole pages [start, end) that hold nothing else but the guard."""
+
+    region: Region
+    address: int
+    start: int
+    end: int
+    guard: int
+
+    @property
+    def image(self) -> bytes:
+        """Contents of the pages before the run."""
+        before, after = self.address - self.start, self.end - self.address - self.region.nbytes
+        return bytes([self.guard]) * before + self.region.content + bytes([self.guard]) * after
+
+    def content(self, pages: bytes) -> bytes:
+        """The region's bytes, of those of its pages."""
+        return pages[self.address - self.start : self.address - self.start + self.region.nbytes]
+
+    def check(self, pages: bytes) -> None:
+        """InternalError if the run changed a byte of the guard, or of a region that it may only read."""
+        before = np.frombuffer(self.image, np.uint8)
+        changed = np.flatnonzero(before != np.frombuffer(pages, np.uint8)) - (self.address - self.start)
+        outside = changed[(changed < 0) | (changed >= self.region.nbytes)]
+        if outside.size:
+            raise InternalError(f"the code wrote outside {self.region.name}: {distance(int(outside[0]), self.region.nbytes)}")
+        if changed.size and not self.region.writable:
+            raise InternalError(f"the code wrote into {self.region.name}, which is read-only: offset {int(changed[0])}")
+
+
+def distance(offset: int, nbytes: int) -> str:
+    """Where `offset` lies, relative to a region of `nbytes`."""
+    if offset < 0:
+        return f"{-offset} bytes before its start"
+    return f"{offset - nbytes} bytes past its end" if offset >= nbytes else f"at offset {offset}"
+
+
+def arguments(bundle: Bundle, entry: Entry, inputs: Sequence[np.ndarray], seed: int) -> tuple[Region, ...]:
+    """The regions behind the entry's pointers, in argument order. Outputs and workspace hold garbage that depends on `seed`.
+
+    CompileError where `inputs` do not fit the entry.
+    """
+    contents = [_input_bytes(port, array) for port, array in zip(_counted(entry, inputs), inputs, strict=True)]
+    garbage = np.random.default_rng(seed)
+    workspace = bytearray(garbage.bytes(entry.workspace_nbytes))
+    regions = []
+    if bundle.io_in_workspace:
+        for port, content in zip(entry.inputs, contents, strict=True):
+            workspace[_offset(port) : _offset(port) + port.nbytes] = content
+    else:
+        regions += [Region(port_name("input", entry, port), port.align, False, content) for port, content in zip(entry.inputs, contents, strict=True)]
+        regions += [Region(port_name("output", entry, port), port.align, True, garbage.bytes(port.nbytes)) for port in entry.outputs]
+    regions.append(Region("the workspace", entry.workspace_align, True, bytes(workspace)))
+    if bundle.weights is not None:
+        regions.append(Region("the weights", bundle.weights_align, False, bundle.weights))
+    return tuple(regions)
+
+
+def outputs(bundle: Bundle, entry: Entry, contents: Sequence[bytes]) -> tuple[np.ndarray, ...]:
+    """The outputs, of what the regions of `arguments` hold after the run."""
+    if bundle.io_in_workspace:
+        workspace = contents[0]
+        parts = [workspace[_offset(port) : _offset(port) + port.nbytes] for port in entry.outputs]
+    else:
+        first = len(entry.inputs)
+        parts = list(contents[first : first + len(entry.outputs)])
+    return tuple(np.frombuffer(part, port.dtype.np).reshape(port.shape).copy() for port, part in zip(entry.outputs, parts, strict=True))
+
+
+def same_outputs(entry: Entry, first: Sequence[np.ndarray], second: Sequence[np.ndarray]) -> None:
+    """InternalError if two runs differ: then the code read what nobody had written."""
+    for port, a, b in zip(entry.outputs, first, second, strict=True):
+        if a.tobytes() != b.tobytes():
+            name = port_name("output", entry, port)
+            raise InternalError(f"{name} depends on what memory held before the run: two runs that differ in that alone give different results")
+
+
+def place(regions: Sequence[Region], base: int, *, page: int, gap: int, at_end: bool, guard: int) -> tuple[Placed, ...]:
+    """Each region on pages of its own, from `base` (page-aligned) on, `gap` bytes (a multiple of `page`) before each.
+
+    at_end: the region ends where its last page ends (but for its alignment); otherwise it starts where its first page starts.
+    """
+    placed = []
+    for region in regions:
+        start = base + gap
+        end = start + -(-region.nbytes // page) * page
+        address = (end - region.nbytes) // region.align * region.align if at_end else start
+        placed.append(Placed(region, address, start, end, guard))
+        base = end
+    return tuple(placed)
+
+
+def port_name(kind: str, entry: Entry, port: Port) -> str:
+    """How messages call a port. Its label is the model's text, so it is left out."""
+    ports = entry.inputs if kind == "input" else entry.outputs
+    return f"{kind} {ports.index(port)} '{port.name}'"
+
+
+def _counted(entry: Entry, inputs: Sequence[np.ndarray]) -> tuple[Port, ...]:
+    if len(inputs) != len(entry.inputs):
+        raise CompileError(f"{entry.symbol} has {len(entry.inputs)} inputs, and {len(inputs)} were given")
+    return entry.inputs
+
+
+def _input_bytes(port: Port, array: np.ndarray) -> bytes:
+    """The array's bytes; CompileError if it is not what the port takes."""
+    array = np.asarray(array)
+    if array.shape != port.shape or array.dtype != port.dtype.np:
+        got, wanted = f"{array.dtype}{list(array.shape)}", f"{port.dtype.np}{list(port.shape)}"
+        raise CompileError(f"the input is {got}, and the model takes {wanted}", where=f"input '{port.name}'")
+    return np.ascontiguousarray(array).tobytes()
+
+
+def _offset(port: Port) -> int:
+    if port.workspace_offset is None:
+        raise InternalError(f"port {port.name} has no offset in the workspace")
+    return port.workspace_offset

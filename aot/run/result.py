@@ -1,0 +1,26 @@
+"""What a run of a bundle reports.
+
+Enters: nothing. Leaves: `RunResult`. Invariant: a figure that a runner can't measure is None, never an estimate.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """One call of an entry.
+
+    outputs: in the entry's order, shaped. instructions: executed from the entry's first to its return. stack_nbytes: peak below the
+    caller's frame. per_layer: (symbol, instructions) of each layer in execution order, what it calls included, then of the entry itself.
+    where: the runner's name.
+    """
+
+    outputs: tuple[np.ndarray, ...]
+    instructions: int | None
+    stack_nbytes: int | None
+    per_layer: tuple[tuple[str, int], ...] | None
+    where: str
