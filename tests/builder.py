@@ -83,13 +83,13 @@ class ModelBuilder:
     def __init__(self, description: str = "") -> None:
         self.description = description
         self.graphs = [_Subgraph("main")]
-        self.buffers: list[bytes | None] = [None]
+        self.buffers: list[bytes | tuple[int, int] | None] = [None]
         self.codes: list[tuple[int, str | None, int]] = []
         self.signatures: list[tuple[str, Mapping[str, int], Mapping[str, int], int]] = []
         self.metadata: list[tuple[str, int]] = []
 
-    def buffer(self, data: bytes) -> int:
-        """A buffer that several tensors may share (`tensor(..., buffer=index)`)."""
+    def buffer(self, data: bytes | tuple[int, int]) -> int:
+        """A buffer that tensors may share (`tensor(..., buffer=index)`). A pair: offset and size of bytes outside the flatbuffer."""
         self.buffers.append(data)
         return len(self.buffers) - 1
 
@@ -172,9 +172,7 @@ class _Writer:
             "OperatorCodes": self.offsets([self.code(*code) for code in model.codes]),
             "Subgraphs": self.offsets([self.subgraph(graph) for graph in model.graphs]),
             "Description": self.fb.CreateString(model.description),
-            "Buffers": self.offsets(
-                [self.table("Buffer", Data=None if data is None else self.bytes(data)) for data in model.buffers]
-            ),
+            "Buffers": self.offsets([self.buffer(data) for data in model.buffers]),
             "Metadata": self.offsets(
                 [self.table("Metadata", Name=self.fb.CreateString(name), Buffer=index) for name, index in model.metadata]
             ),
@@ -182,6 +180,11 @@ class _Writer:
         }
         self.fb.Finish(self.table("Model", **parts), file_identifier=b"TFL3")
         return bytes(self.fb.Output())
+
+    def buffer(self, data: bytes | tuple[int, int] | None) -> int:
+        if isinstance(data, tuple):
+            return self.table("Buffer", Offset=data[0], Size=data[1])
+        return self.table("Buffer", Data=None if data is None else self.bytes(data))
 
     def code(self, builtin: int, custom: str | None, version: int) -> int:
         name = None if custom is None else self.fb.CreateString(custom)

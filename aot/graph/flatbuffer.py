@@ -21,6 +21,9 @@ from aot.errors import CompileError
 MAX_OPTION_ITEMS = 4096
 """The most items (a list of dimensions, a name) that an option may have: operators read them one by one."""
 
+MAIN = "main table"
+"""What messages call a table without a path: the root, and the only subgraph of a file."""
+
 
 class Source:
     """The bytes of one file and what may still be read from it (sharing of tables and vectors is legal, within limits)."""
@@ -30,6 +33,7 @@ class Source:
         self.budget_nbytes = 2 * len(data) + 65536
 
     def spend(self, nbytes: int, path: str) -> None:
+        """Count bytes that are about to be read; CompileError once they are far more than the file has."""
         self.budget_nbytes -= nbytes
         if self.budget_nbytes < 0:
             raise CompileError("more content than the file has bytes: its tables refer to the same bytes over and over", where=path)
@@ -126,7 +130,7 @@ class Table:
             self.fail(f"its {what} has {count} items, more than {MAX_OPTION_ITEMS}")
 
     def fail(self, what: str) -> NoReturn:
-        raise CompileError(what, where=self.path)
+        raise CompileError(what, where=self.path or MAIN)
 
     def _inside(self, path: str) -> str:
         return f"{self.path}, {path}" if self.path else path
@@ -144,17 +148,18 @@ def root(data: bytes, identifier: bytes, path: str) -> Table:
 def table_at(source: Source, position: int, path: str) -> Table:
     """The table at a position, once it and its vtable are known to lie inside the file."""
     size = len(source.data)
-    source.spend(8, path)
+    path_or_main = path or MAIN
+    source.spend(8, path_or_main)
     if position < 4 or position + 4 > size:
-        raise CompileError("lies outside the file", where=path)
+        raise CompileError("lies outside the file", where=path_or_main)
     vtable = position - struct.unpack_from("<i", source.data, position)[0]
     if vtable < 0 or vtable + 4 > size:
-        raise CompileError("its field table lies outside the file", where=path)
+        raise CompileError("its field table lies outside the file", where=path_or_main)
     vtable_nbytes, nbytes = source.uint16(vtable), source.uint16(vtable + 2)
     if vtable_nbytes < 4 or vtable_nbytes % 2 or vtable + vtable_nbytes > size:
-        raise CompileError("its field table is damaged", where=path)
+        raise CompileError("its field table is damaged", where=path_or_main)
     if nbytes < 4 or position + nbytes > size:
-        raise CompileError("runs past the end of the file", where=path)
+        raise CompileError("runs past the end of the file", where=path_or_main)
     return Table(source, position, vtable, vtable_nbytes, nbytes, path)
 
 

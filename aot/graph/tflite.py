@@ -11,6 +11,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 
 from tflite.BuiltinOperator import BuiltinOperator
@@ -106,7 +107,7 @@ def _operator_code(table: Table) -> tuple[str, str]:
 
 
 class _SubgraphReader:
-    """One subgraph being read: values appear in the order in which the file's nodes need them."""
+    """One subgraph being read: tensors only as its nodes need them, values in the order of their first use."""
 
     def __init__(self, file: _Reader, table: Table, number: int, count: int) -> None:
         self.file = file
@@ -120,8 +121,10 @@ class _SubgraphReader:
         inputs = self._inputs()
         nodes = tuple(self._node(number, table) for number, table in enumerate(self.table.tables(3, "node")))
         outputs = tuple(self._output(index) for index in self._indices(self.table, 2, "outputs"))
-        dynamic = frozenset(tensor.value.name for tensor in self.found.values() if tensor.dynamic)
-        graph = Graph(self.name, tuple(tensor.value for tensor in self.found.values()), nodes, inputs, outputs)
+        found = {tensor.value.name: tensor for tensor in self.found.values()}
+        order = dict.fromkeys(chain(inputs, *((*node.inputs, *node.outputs) for node in nodes), outputs))
+        graph = Graph(self.name, tuple(found[name].value for name in order if name), nodes, inputs, outputs)
+        dynamic = frozenset(name for name, tensor in found.items() if tensor.dynamic)
         graph.verify()
         try:
             return settle_shapes(graph, self.file.operators, dynamic)
@@ -142,9 +145,9 @@ class _SubgraphReader:
         for index in self._indices(self.table, 1, "inputs"):
             value = self.tensor(index).value
             if value.name in names:
-                self.table.fail(f"lists the input {_label(value)} twice")
+                raise self._error("", f"lists the input {_label(value)} twice")
             if value.is_constant:
-                self.table.fail(f"its input {_label(value)} is a constant")
+                raise self._error("", f"its input {_label(value)} is a constant")
             names.append(value.name)
         self.written.update(names)
         return tuple(names)
@@ -152,7 +155,7 @@ class _SubgraphReader:
     def _output(self, index: int) -> str:
         value = self.tensor(index).value
         if not self._is_readable(index):
-            self.table.fail(f"its output {_label(value)} is never written")
+            raise self._error("", f"its output {_label(value)} is never written")
         return value.name
 
     def _node(self, number: int, table: Table) -> Node:
@@ -220,7 +223,7 @@ class _SubgraphReader:
 
     def _error(self, where: str, what: str, hint: str = "") -> CompileError:
         """An error at a place in this subgraph, which is named where the file has several."""
-        return CompileError(what, where=f"{self.table.path}, {where}" if self.table.path else where, hint=hint)
+        return CompileError(what, where=", ".join(filter(None, (self.table.path, where))), hint=hint)
 
 
 def _label(value: Value) -> str:
