@@ -1,10 +1,10 @@
 """Float functions as expressions: exp, tanh, logistic, log in float32, without a maths library.
 
-Enters: a float32 expression. Leaves: a float32 expression of additions, multiplications, at most one division, comparisons and bit tricks.
-Invariant: the stated bound, in ulp of the exact result, holds for every float32 (tests/graph/test_floatmath.py samples them densely);
-a NaN gives a NaN. Denormal results count as exact to the same number of steps.
+Enters: a float32 expression. Leaves: a float32 expression of additions, multiplications, at most one division, and bit tricks.
+Invariant: the stated bound, in ulp of the exact result, holds for every float32 (the test samples them densely), also where the
+result is denormal; a NaN gives a NaN.
 
-Method: range reduction by a power of two, then a minimax polynomial (our own fit, least squares reweighted until the error is level).
+Method: range reduction by a power of two, then a polynomial (our own fit: least squares, reweighted until the error is level).
 Rounding to an integer is `x + 1.5 * 2^23`, whose low bits are that integer: no conversion, so that a NaN can't reach one.
 """
 

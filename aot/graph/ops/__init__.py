@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from aot.graph.operator import Operator
-from aot.graph.ops import conv, dense, mean, pool, softmax
+from aot.graph.ops import activation, binary, conv, dense, joining, mean, movement, pool, quantise, slicing, softmax, views
 
 OPERATORS: Mapping[str, Operator] = {
     operator.name: operator
@@ -15,5 +15,12 @@ OPERATORS: Mapping[str, Operator] = {
         *pool.OPERATORS,
         *mean.OPERATORS,
         *softmax.OPERATORS,
+        *binary.OPERATORS,
+        *activation.OPERATORS,
+        *quantise.OPERATORS,
+        *movement.OPERATORS,
+        *slicing.OPERATORS,
+        *joining.OPERATORS,
+        *views.OPERATORS,
     )
 }

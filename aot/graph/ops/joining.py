@@ -1,0 +1,159 @@
+"""CONCATENATION and PACK: each input is copied to its place in the output; fusion lets its producer write there instead.
+
+Sources: tflite-micro, tensorflow/lite/micro/kernels/concatenation.cc, pack.cc.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from aot.graph.arithmetic import activation_name
+from aot.graph.expr import Affine, axis, fixed
+from aot.graph.ir import DType, Shape, Site, Value
+from aot.graph.operator import Lowering, Operator, load
+from aot.graph.ops import checks
+from aot.graph.ops.movement import MOVABLE
+from aot.graph.primitive import Map
+
+QUANTISED = (DType.INT8, DType.UINT8, DType.INT16)
+
+
+def _check(site: Site) -> None:
+    """One type throughout; quantised values must share the output's scale and zero point, since nothing is rescaled."""
+    out = site.output
+    checks.require_dtype(site, out, *MOVABLE)
+    for value in _inputs(site):
+        checks.require_same_dtype(site, value, out)
+        if out.dtype in QUANTISED and (value.quantisation is not None or out.quantisation is not None):
+            checks.require_same_quantisation(site, value, out)
+
+
+def _inputs(site: Site) -> tuple[Value, ...]:
+    if not site.inputs:
+        raise site.error("has no inputs")
+    checks.require_counts(site, (len(site.inputs),))
+    return tuple(site.input(position) for position in range(len(site.inputs)))
+
+
+# CONCATENATION
+
+
+@dataclass(frozen=True)
+class Concatenation:
+    axis: int = 0
+    activation: str = "none"
+
+
+def _read_concatenation(options) -> Concatenation:
+    if options is None:
+        return Concatenation()
+    return Concatenation(options.Axis(), activation_name(options.FusedActivationFunction()))
+
+
+def _concatenation_axis(site: Site) -> int:
+    a, rank = site.node.attributes, len(site.input(0).shape)
+    assert isinstance(a, Concatenation)
+    if not -rank <= a.axis < rank:
+        raise site.error(f"axis {a.axis} is outside the {rank} dimensions of {checks.describe(site.input(0))}")
+    return a.axis % rank
+
+
+def _infer_concatenation(site: Site) -> tuple[Shape, ...]:
+    first, *rest = _inputs(site)
+    number = _concatenation_axis(site)
+    total = first.shape[number]
+    for value in rest:
+        if len(value.shape) != len(first.shape) or _without(value.shape, number) != _without(first.shape, number):
+            shapes = f"{checks.shape_text(first.shape)} and {checks.shape_text(value.shape)}"
+            raise site.error(f"inputs of shape {shapes} do not join on axis {number}")
+        total += value.shape[number]
+    return ((*first.shape[:number], total, *first.shape[number + 1 :]),)
+
+
+def _without(shape: Shape, number: int) -> Shape:
+    return shape[:number] + shape[number + 1 :]
+
+
+def _check_concatenation(site: Site) -> None:
+    assert isinstance(site.node.attributes, Concatenation)
+    _check(site)
+    if site.node.attributes.activation != "none":
+        raise site.error(f"the fused activation {site.node.attributes.activation} is not supported")
+
+
+def _compute_concatenation(site: Site, *arrays: np.ndarray) -> tuple[np.ndarray]:
+    return (np.concatenate(arrays, _concatenation_axis(site)),)
+
+
+def _lower_concatenation(site: Site, lowering: Lowering) -> None:
+    number, start = _concatenation_axis(site), 0
+    for value in _inputs(site):
+        store = tuple(axis(k, 1, start if k == number else 0) for k in range(len(value.shape)))
+        _append_copy(site, lowering, value, store)
+        start += value.shape[number]
+
+
+def _append_copy(site: Site, lowering: Lowering, value: Value, store: tuple[Affine, ...]) -> None:
+    lowering.append(Map(site.output.name, value.shape, load(value), store, (site.node.index,)))
+
+
+# PACK
+
+
+@dataclass(frozen=True)
+class Pack:
+    """`count`: how many values the file says it packs."""
+
+    count: int = 0
+    axis: int = 0
+
+
+def _read_pack(options) -> Pack:
+    return Pack() if options is None else Pack(options.ValuesCount(), options.Axis())
+
+
+def _pack_axis(site: Site) -> int:
+    a, rank = site.node.attributes, len(site.input(0).shape) + 1
+    assert isinstance(a, Pack)
+    if not -rank <= a.axis < rank:
+        raise site.error(f"axis {a.axis} is outside the {rank} dimensions of the output")
+    return a.axis % rank
+
+
+def _infer_pack(site: Site) -> tuple[Shape, ...]:
+    values, number = _inputs(site), _pack_axis(site)
+    assert isinstance(site.node.attributes, Pack)
+    if site.node.attributes.count != len(values):
+        raise site.error(f"packs {site.node.attributes.count} values but has {len(values)} inputs")
+    shape = values[0].shape
+    for value in values[1:]:
+        if value.shape != shape:
+            raise site.error(f"inputs of shape {checks.shape_text(shape)} and {checks.shape_text(value.shape)} do not stack")
+    return ((*shape[:number], len(values), *shape[number:]),)
+
+
+def _compute_pack(site: Site, *arrays: np.ndarray) -> tuple[np.ndarray]:
+    return (np.stack(arrays, _pack_axis(site)),)
+
+
+def _lower_pack(site: Site, lowering: Lowering) -> None:
+    number = _pack_axis(site)
+    for position, value in enumerate(_inputs(site)):
+        index = [axis(k) for k in range(len(value.shape))]
+        _append_copy(site, lowering, value, (*index[:number], fixed(position), *index[number:]))
+
+
+OPERATORS = (
+    Operator(
+        "CONCATENATION",
+        "ConcatenationOptions",
+        _read_concatenation,
+        _infer_concatenation,
+        _check_concatenation,
+        _compute_concatenation,
+        _lower_concatenation,
+    ),
+    Operator("PACK", "PackOptions", _read_pack, _infer_pack, _check, _compute_pack, _lower_pack),
+)

@@ -1,0 +1,152 @@
+"""QUANTIZE and DEQUANTIZE: float32 to and from integers, integers to integers of another quantisation.
+
+Sources: tflite-micro, tensorflow/lite/micro/kernels/quantize_common.cc, dequantize_common.cc and
+tensorflow/lite/kernels/internal/reference/quantize.h, requantize.h, dequantize.h. What TFLite Micro lacks (uint8 from float32 and
+from uint8, constant float16, constants with scales per channel): LiteRT.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from aot.graph.arithmetic import ratio_scale
+from aot.graph.expr import Binary, Cast, Expr, Select, add, cast, integer, mul, real, sub
+from aot.graph.ir import DType, Shape, Site
+from aot.graph.operator import Lowering, Operator, load, lookup_expr
+from aot.graph.ops import checks
+from aot.graph.ops.rescale import Rescale, finish, finish_array, offset, rescale
+from aot.graph.primitive import Map, identity
+
+
+def _infer(site: Site) -> tuple[Shape, ...]:
+    checks.require_counts(site, (1,))
+    return (site.input(0).shape,)
+
+
+# QUANTIZE
+
+_REQUANTISED: dict[DType, tuple[DType, ...]] = {
+    DType.INT8: (DType.INT8, DType.UINT8, DType.INT16, DType.INT32),
+    DType.UINT8: (DType.INT8, DType.UINT8),
+    DType.INT16: (DType.INT8, DType.INT16, DType.INT32),
+    DType.INT32: (DType.INT8, DType.INT16),
+    DType.FLOAT32: (DType.INT8, DType.UINT8, DType.INT16),
+}
+"""Output types for each input type."""
+
+
+def _quantize_check(site: Site) -> None:
+    checks.require_dtype(site, site.input(0), *_REQUANTISED)
+    checks.require_dtype(site, site.output, *_REQUANTISED[site.input(0).dtype])
+    checks.per_tensor(site, site.output)
+    if site.input(0).dtype is not DType.FLOAT32:
+        _requantisation(site)
+
+
+def _requantisation(site: Site) -> tuple[Rescale, int, int]:
+    """Rescaling, input and output zero point of integers to integers."""
+    scale, zero_point = checks.per_tensor(site, site.input(0))
+    out_scale, out_zero_point = checks.per_tensor(site, site.output)
+    return rescale(site, ratio_scale(scale, out_scale)), zero_point, out_zero_point
+
+
+def _quantize_compute(site: Site, x: np.ndarray) -> tuple[np.ndarray]:
+    dtype = site.output.dtype
+    if site.input(0).dtype is not DType.FLOAT32:
+        scale, zero_point, out_zero_point = _requantisation(site)
+        with np.errstate(over="ignore"):
+            return (finish_array(scale.array(x.astype(np.int32) - np.int32(zero_point)), out_zero_point, *dtype.limits, dtype),)
+    scale, zero_point = checks.per_tensor(site, site.output)
+    low, high = (limit - zero_point for limit in dtype.limits)
+    with np.errstate(all="ignore"):
+        quotient = x / np.float32(scale)
+    inside = np.where(np.isnan(quotient), np.float32(high), np.clip(quotient, np.float32(low), np.float32(high)))
+    whole = np.trunc(inside)
+    rounded = whole + np.where(np.abs(inside - whole) >= 0.5, np.sign(inside), 0)
+    return ((rounded.astype(np.int32) + np.int32(zero_point)).astype(dtype.np),)
+
+
+def _quantize_expression(site: Site) -> Expr:
+    dtype = site.output.dtype
+    if site.input(0).dtype is not DType.FLOAT32:
+        scale, zero_point, out_zero_point = _requantisation(site)
+        return finish(scale.expression(offset(load(site.input(0)), zero_point)), out_zero_point, *dtype.limits, dtype)
+    scale, zero_point = checks.per_tensor(site, site.output)
+    low, high = (limit - zero_point for limit in dtype.limits)
+    rounded = _round_half_away(_within(Binary("div", load(site.input(0)), real(scale)), low, high))
+    return cast(add(rounded, integer(zero_point)) if zero_point else rounded, dtype)
+
+
+def _within(x: Expr, low: int, high: int) -> Expr:
+    """A float clamped before it becomes an integer, so that none overflows; a NaN becomes `high`."""
+    below = Select(Binary("lt", x, real(high)), x, real(high))
+    return Select(Binary("gt", below, real(low)), below, real(low))
+
+
+def _round_half_away(x: Expr) -> Expr:
+    """A float of small magnitude to the nearest int32; the fraction that truncation drops is exact."""
+    whole = Cast(x, DType.INT32)
+    fraction = sub(x, Cast(whole, DType.FLOAT32))
+    up = Cast(Binary("ge", fraction, real(0.5)), DType.INT32)
+    down = Cast(Binary("le", fraction, real(-0.5)), DType.INT32)
+    return sub(add(whole, up), down)
+
+
+def _quantize_lower(site: Site, lowering: Lowering) -> None:
+    lowering.append(Map(site.output.name, site.output.shape, _quantize_expression(site), nodes=(site.node.index,)))
+
+
+# DEQUANTIZE
+
+
+def _dequantize_check(site: Site) -> None:
+    value = site.input(0)
+    checks.require_dtype(site, value, DType.INT8, DType.UINT8, DType.INT16, DType.FLOAT16)
+    checks.require_dtype(site, site.output, DType.FLOAT32)
+    if value.dtype is DType.FLOAT16:
+        checks.require_constant(site, value, "float16 input")
+        return
+    if not checks.quantisation(site, value).per_axis:
+        checks.per_tensor(site, value)
+        return
+    checks.require_constant(site, value, "input with scales per channel")
+    _channel_shape(site)
+
+
+def _channel_shape(site: Site) -> Shape:
+    """The shape in which scales per channel broadcast over the input."""
+    value = site.input(0)
+    found = checks.quantisation(site, value)
+    if not 0 <= found.axis < len(value.shape) or value.shape[found.axis] != len(found.scales):
+        raise site.error(f"{checks.describe(value)} has {len(found.scales)} scales that do not fit its shape")
+    return tuple(size if number == found.axis else 1 for number, size in enumerate(value.shape))
+
+
+def _dequantize_compute(site: Site, x: np.ndarray) -> tuple[np.ndarray]:
+    """The product with the float32 scale is rounded once: x - zero_point has at most 17 bits."""
+    if x.dtype == np.float16:
+        return (x.astype(np.float32),)
+    found = checks.quantisation(site, site.input(0))
+    scales, zero_points = np.array(found.scales, np.float32), np.array(found.zero_points, np.int32)
+    if found.per_axis:
+        scales = scales.reshape(_channel_shape(site))
+        zero_points = zero_points.reshape(-1) if len(zero_points) == 1 else zero_points.reshape(scales.shape)
+    with np.errstate(all="ignore"):
+        return (((x.astype(np.int32) - zero_points).astype(np.float32) * scales).astype(np.float32),)
+
+
+def _dequantize_lower(site: Site, lowering: Lowering) -> None:
+    value, out = site.input(0), site.output
+    if value.data is not None:
+        converted = lowering.constant("dequantised", _dequantize_compute(site, value.data)[0])
+        expression: Expr = lookup_expr(converted, DType.FLOAT32, identity(len(out.shape)))
+    else:
+        scale, zero_point = checks.per_tensor(site, value)
+        expression = mul(Cast(offset(load(value), zero_point), DType.FLOAT32), real(scale))
+    lowering.append(Map(out.name, out.shape, expression, nodes=(site.node.index,)))
+
+
+OPERATORS = (
+    Operator("QUANTIZE", None, lambda options: None, _infer, _quantize_check, _quantize_compute, _quantize_lower),
+    Operator("DEQUANTIZE", None, lambda options: None, _infer, _dequantize_check, _dequantize_compute, _dequantize_lower),
+)
