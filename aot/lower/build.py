@@ -1,0 +1,165 @@
+"""Graph -> Program: each node becomes primitives over buffers; reshapes become views.
+
+Enters: a verified Graph and the table of operators. Leaves: a verified Program, one primitive an instruction, in the graph's order.
+Invariant: a model output owns its bytes (it is never a view, an input or a constant), and bears the name of its graph value, unless that
+value is an input, a constant, or an output already: then a copy named `NAME_output` is the output.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from aot.errors import InternalError
+from aot.graph.expr import Load
+from aot.graph.operator import Lowering
+from aot.graph.primitive import Map, identity, reads, writes
+from aot.lower.program import Buffer, Program, Role
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    import numpy as np
+
+    from aot.graph.ir import Graph, Node, Value
+    from aot.graph.operator import Operator
+    from aot.graph.primitive import Primitive
+
+
+def build_program(graph: Graph, operators: Mapping[str, Operator]) -> Program:
+    """The Program that computes `graph`. CompileError from an operator's lowering, or for an operator that the table lacks."""
+    builder = _Builder(graph)
+    for node in graph.nodes:
+        builder.lower(node, operators)
+    outputs = builder.outputs()
+    program = builder.program(outputs)
+    program.verify()
+    return program
+
+
+@dataclass
+class _Builder:
+    """The Program under construction. `base` maps a view to the buffer whose bytes it shares."""
+
+    graph: Graph
+    buffers: dict[str, Buffer] = field(default_factory=dict)
+    base: dict[str, str] = field(default_factory=dict)
+    instructions: list[Primitive] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        for value in self.graph.values:
+            self.add(value, self.role(value))
+
+    def role(self, value: Value) -> Role:
+        if value.is_constant:
+            return "constant"
+        if value.name in self.graph.inputs:
+            return "input"
+        if value.is_variable:
+            return "state"
+        return "output" if value.name in self.graph.outputs else "temporary"
+
+    def add(self, value: Value, role: Role) -> None:
+        if value.name in self.buffers:
+            raise InternalError(f"graph {self.graph.name}: two buffers would be named %{value.name}")
+        data = None if role == "output" else value.data
+        self.buffers[value.name] = Buffer(
+            value.name, value.dtype, value.shape, role, data=data, quantisation=value.quantisation, label=value.label
+        )
+
+    def root(self, name: str) -> str:
+        """The buffer that owns the bytes of `name`."""
+        while name in self.base:
+            name = self.base[name]
+        return name
+
+    def lower(self, node: Node, operators: Mapping[str, Operator]) -> None:
+        """Append the node's primitives; an output that none of them writes is a view of the first input."""
+        site = self.graph.site(node)
+        if node.op not in operators:
+            raise site.error("this operator is not supported")
+        lowering = Lowering(node.outputs[0] if node.outputs else f"node{node.index}", node.index, [], [])
+        operators[node.op].lower(site, lowering)
+        for value in lowering.values:
+            self.add(value, "constant" if value.is_constant else "temporary")
+        self.instructions += [replace(primitive, nodes=(node.index,)) for primitive in lowering.primitives]
+        written = {name for primitive in lowering.primitives for name in writes(primitive)}
+        for output in site.outputs:
+            if output.name not in written:
+                self.alias(output, site.input(0), node.index)
+
+    def alias(self, out: Value, source: Value, node: int) -> None:
+        """Make `out` the same bytes as `source`, by a view where both may share storage, else by a copy."""
+        if out.nbytes != source.nbytes:
+            raise InternalError(f"node {node}: nothing writes %{out.name}, and it is no view of %{source.name} (other size)")
+        root = self.buffers[self.root(source.name)]
+        is_output = self.buffers[out.name].role == "output"
+        if root.data is not None and not is_output:
+            self.buffers[out.name] = replace(self.buffers[out.name], role="constant", data=_reshaped(root.data, out))
+        elif root.role == "state" or (is_output and root.role != "temporary"):
+            self.copy(out.name, root.name, (node,))
+        elif is_output:
+            self.base[root.name] = out.name
+        else:
+            self.base[out.name] = root.name
+
+    def copy(self, out: str, source: str, nodes: tuple[int, ...]) -> None:
+        """Append a Map that copies `source` to `out`, which has as many bytes (through a view where the shapes differ)."""
+        target, read = self.buffers[out], self.buffers[source]
+        if read.shape != target.shape or read.dtype is not target.dtype:
+            view = replace(target, name=self.free(f"{out}_source"), role="temporary", data=None)
+            if read.data is not None:
+                view = replace(view, role="constant", data=_reshaped(read.data, target))
+            else:
+                self.base[view.name] = source
+            self.buffers[view.name] = view
+            source = view.name
+        value = Load(source, identity(len(target.shape)), target.dtype)
+        self.instructions.append(Map(out, target.shape, value, nodes=nodes))
+
+    def free(self, name: str) -> str:
+        """`name`, or with the first number after it that makes it unique."""
+        found, count = name, 1
+        while found in self.buffers:
+            found, count = f"{name}{count}", count + 1
+        return found
+
+    def outputs(self) -> tuple[str, ...]:
+        """The output buffers in the model's order, with copies for what can't be an output itself or is one already."""
+        found: list[str] = []
+        for name in self.graph.outputs:
+            if self.buffers[name].role == "output" and name not in found:
+                found.append(name)
+                continue
+            copy = replace(self.buffers[name], name=self.free(f"{name}_output"), role="output", data=None)
+            self.buffers[copy.name] = copy
+            producer = self.graph.producers.get(name)
+            self.copy(copy.name, name, () if producer is None else (producer.index,))
+            found.append(copy.name)
+        return tuple(found)
+
+    def program(self, outputs: tuple[str, ...]) -> Program:
+        """The finished Program, without buffers that nothing names."""
+        buffers = []
+        for buffer in self.buffers.values():
+            view = buffer.name in self.base
+            buffers.append(replace(buffer, base=self.root(buffer.name), role="temporary") if view else buffer)
+        return without_unused(Program(self.graph.name, tuple(buffers), tuple(self.instructions), self.graph.inputs, outputs))
+
+
+def _reshaped(data: np.ndarray, like: Value | Buffer) -> np.ndarray:
+    """The same bytes with the dtype and shape of `like`."""
+    return data.reshape(-1).view(like.dtype.np).reshape(like.shape)
+
+
+def without_unused(program: Program) -> Program:
+    """`program` without buffers that no instruction, input or output names."""
+    named = set(program.inputs) | set(program.outputs)
+    for instruction in program.instructions:
+        named |= {*reads(instruction), *writes(instruction)}
+    named |= _bases(program, named)
+    return replace(program, buffers=tuple(buffer for buffer in program.buffers if buffer.name in named))
+
+
+def _bases(program: Program, names: Iterable[str]) -> set[str]:
+    return {program.storage(name) for name in names}

@@ -1,0 +1,55 @@
+"""Fusion: the passes that turn a Program of single primitives into one of groups, before anything is placed.
+
+Enters: a Program from `build.py`. Leaves: a Program of groups (a prologue, a Map or reduction, an epilogue, each in one primitive).
+Invariant: the outputs have the same bytes after each pass.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aot.graph.primitive import Call, writes
+from aot.lower.draft import Draft
+from aot.lower.epilogue import forward_copies, fuse_epilogues
+from aot.lower.prologue import inline_maps
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aot.lower.program import Program
+
+    LowerPass = Callable[[Program], Program]
+
+
+def drop_dead_instructions(program: Program) -> Program:
+    """Without the instructions whose results nothing reads, and without the buffers that this leaves unused."""
+    draft = Draft(program)
+    for position in reversed(range(len(draft.slots))):
+        instruction = draft.slots[position]
+        if instruction is None or isinstance(instruction, Call):
+            continue
+        storages = draft.storages(writes(instruction))
+        if all(program[storage].role == "temporary" and not draft.readers.get(storage) for storage in storages):
+            draft.put(position, None)
+    return draft.finish()
+
+
+LOWER_PASSES: tuple[tuple[LowerPass, str], ...] = (
+    (drop_dead_instructions, "first, so that a result nobody reads does not count as a reader of what it was computed from"),
+    (forward_copies, "before the other fusions, while a copy is still a plain load: concatenation then costs nothing"),
+    (
+        fuse_epilogues,
+        "before Maps merge with each other, so that an activation joins the reduction before it, not the Map after it",
+    ),
+    (inline_maps, "last: what is left of chains of Maps, and data movement in front of reductions"),
+)
+
+
+def fuse(program: Program, observe: Callable[[str, Program], None] | None = None) -> Program:
+    """Run LOWER_PASSES in order, verifying after each; `observe(pass name, program)` sees each result."""
+    for run, _ in LOWER_PASSES:
+        program = run(program)
+        program.verify()
+        if observe is not None:
+            observe(run.__name__, program)
+    return program

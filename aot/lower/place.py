@@ -1,0 +1,144 @@
+"""Placement: an offset in the workspace for every storage.
+
+Enters: a Schedule (`plan`) or bare lifetimes (`place`). Leaves: a Plan, or offsets.
+Invariant: two storages alive at the same step share no byte, unless one continues the other's; the total is never above greedy-by-size's.
+Searches are limited by a count of nodes, never by time, so that the same lifetimes always get the same offsets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from aot.lower.inplace import needed_takeovers, possible_takeovers
+from aot.lower.lifetime import largest_live_nbytes, lifetimes, merged, owner
+from aot.lower.plan import Lifetime, Plan
+from aot.lower.search import place_exactly
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from aot.lower.lifetime import Io
+    from aot.lower.plan import Schedule
+
+MAX_PAIRS = 4_000_000
+"""Pairs of storages compared, over all heuristics: enough for all of them up to some 400 storages."""
+
+
+def plan(schedule: Schedule, io: Io = "caller", inplace: bool = True, align: int = 4) -> Plan:
+    """Offsets for a schedule. `align`: bytes, of the workspace and of everything in it (elements of 8 bytes raise it to 8).
+
+    Tries no in-place at all, all that implementations allow, and only what lowers the peak; keeps the smallest, in that order.
+    `lower_bound_nbytes` is the largest sum of live bytes with every permitted in-place.
+    """
+    lives = lifetimes(schedule, io, align)
+    align = max((life.align for life in lives), default=align)
+    possible = possible_takeovers(schedule, lives, io) if inplace else {}
+    placed = [(_place_merged(lives, {}, align), {})]
+    if possible:
+        everything = _place_merged(lives, possible, align)
+        needed = needed_takeovers(lives, possible, everything.nbytes)
+        placed += [(_place_merged(lives, needed, align), needed), (everything, possible)]
+    best, takes_over = min(placed, key=lambda entry: entry[0].nbytes)
+    offsets = tuple((life.name, best.offsets[owner(life.name, takes_over)]) for life in lives)
+    bound = largest_live_nbytes(merged(lives, possible))
+    return Plan(schedule, lives, offsets, best.nbytes, bound, tuple(takes_over.items()), best.method, align)
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Offset of each lifetime by name, the bytes they need together (rounded up to the alignment), and how they were found."""
+
+    offsets: Mapping[str, int]
+    nbytes: int
+    method: str
+
+
+def _place_merged(lives: tuple[Lifetime, ...], takes_over: Mapping[str, str], align: int) -> Placement:
+    return place(merged(lives, takes_over), align)
+
+
+def place(lives: tuple[Lifetime, ...], align: int = 4) -> Placement:
+    """The best of greedy-by-size, other orders with first fit and best fit, and an exact search if they miss the lower bound."""
+    bound = largest_live_nbytes(tuple(_rounded(life, align) for life in lives))
+    best: Placement | None = None
+    for name, order, fit in _HEURISTICS:
+        if best is not None and (best.nbytes <= bound or len(lives) ** 2 * len(_HEURISTICS) > MAX_PAIRS):
+            break
+        offsets = _in_order(sorted(lives, key=order), fit)
+        found = Placement(offsets, _total(lives, offsets, align), name)
+        best = found if best is None or found.nbytes < best.nbytes else best
+    assert best is not None
+    if best.nbytes > bound:
+        offsets, finished = place_exactly(lives, align, best.nbytes)
+        if offsets is not None:
+            best = Placement(offsets, _total(lives, offsets, align), "exact search")
+        return Placement(best.offsets, best.nbytes, f"{best.method}, optimal" if finished else best.method)
+    return Placement(best.offsets, best.nbytes, f"{best.method}, optimal")
+
+
+def round_up(nbytes: int, align: int) -> int:
+    return -(-nbytes // align) * align
+
+
+def _rounded(life: Lifetime, align: int) -> Lifetime:
+    return Lifetime(life.name, round_up(life.nbytes, align), life.first, life.last, life.align)
+
+
+def _total(lives: tuple[Lifetime, ...], offsets: Mapping[str, int], align: int) -> int:
+    return round_up(max((offsets[life.name] + life.nbytes for life in lives), default=0), align)
+
+
+_Gaps = list[tuple[int, int]]
+_Fit = Callable[[_Gaps, int], int]
+
+
+def _first_fit(gaps: _Gaps, nbytes: int) -> int:
+    """The lowest gap that is large enough; the last one has no end."""
+    return next(start for start, end in gaps if end - start >= nbytes)
+
+
+def _best_fit(gaps: _Gaps, nbytes: int) -> int:
+    """The tightest gap that is large enough, the lowest of those."""
+    return min((end - start, start) for start, end in gaps if end - start >= nbytes)[1]
+
+
+def _in_order(lives: list[Lifetime], fit: _Fit) -> dict[str, int]:
+    """Offsets, each lifetime in turn going into a gap between those already placed that live at the same time."""
+    offsets: dict[str, int] = {}
+    alive: dict[int, list[Lifetime]] = {}
+    for life in lives:
+        steps = range(life.first, life.last + 1)
+        others = {other.name: other for step in steps for other in alive.get(step, ())}
+        taken = sorted((offsets[name], offsets[name] + other.nbytes) for name, other in others.items() if other.nbytes)
+        offsets[life.name] = fit(_gaps(taken, life.align), life.nbytes) if life.nbytes else 0
+        for step in steps:
+            alive.setdefault(step, []).append(life)
+    return offsets
+
+
+def _gaps(taken: list[tuple[int, int]], align: int) -> _Gaps:
+    """The free stretches between the taken ones, from an aligned start."""
+    gaps, free = [], 0
+    for start, end in taken:
+        if start > free:
+            gaps.append((free, start))
+        free = max(free, round_up(end, align))
+    return [*gaps, (free, 1 << 62)]
+
+
+def _length(life: Lifetime) -> int:
+    return life.last - life.first + 1
+
+
+_HEURISTICS: tuple[tuple[str, Callable[[Lifetime], tuple[int | str, ...]], _Fit], ...] = (
+    ("greedy by size", lambda life: (-life.nbytes, life.first, life.name), _first_fit),
+    ("best fit by size", lambda life: (-life.nbytes, life.first, life.name), _best_fit),
+    ("first fit by duration", lambda life: (-_length(life), -life.nbytes, life.first, life.name), _first_fit),
+    ("first fit by area", lambda life: (-_length(life) * life.nbytes, life.first, life.name), _first_fit),
+    ("best fit by area", lambda life: (-_length(life) * life.nbytes, life.first, life.name), _best_fit),
+    ("first fit by start", lambda life: (life.first, -life.nbytes, life.name), _first_fit),
+    ("best fit by start", lambda life: (life.first, -life.nbytes, life.name), _best_fit),
+    ("first fit by end", lambda life: (-life.last, -life.nbytes, life.name), _first_fit),
+)
