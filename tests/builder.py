@@ -89,7 +89,7 @@ class ModelBuilder:
         self.metadata: list[tuple[str, int]] = []
 
     def buffer(self, data: bytes | tuple[int, int]) -> int:
-        """A buffer that tensors may share (`tensor(..., buffer=index)`). A pair: offset and size of bytes outside the flatbuffer."""
+        """A buffer that tensors may share (`tensor(..., buffer=index)`). A pair: offset and size of bytes after the flatbuffer."""
         self.buffers.append(data)
         return len(self.buffers) - 1
 

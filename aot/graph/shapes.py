@@ -75,9 +75,9 @@ def require_sane(dtype: DType, shape: Shape) -> None:
     """CompileError for a tensor with more dimensions or bytes than this compiler is for."""
     if len(shape) > MAX_RANK:
         raise CompileError(f"has {len(shape)} dimensions, more than {MAX_RANK}")
-    nbytes = math.prod(max(dim, 1) for dim in shape) * (dtype.bits + 7 if has_elements(dtype) else 8) // 8
+    nbytes = math.prod(max(dim, 1) for dim in shape) * (dtype.nbytes if has_elements(dtype) else 8)
     if nbytes > MAX_TENSOR_NBYTES:
-        raise CompileError(f"would have {nbytes} bytes ({_text(shape)}), more than {MAX_TENSOR_NBYTES}")
+        raise CompileError(f"would have more than {MAX_TENSOR_NBYTES} bytes: {_text(shape)} of {dtype}")
 
 
 def has_elements(dtype: DType) -> bool:

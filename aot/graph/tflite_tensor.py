@@ -121,7 +121,8 @@ def read_tensor(table: Table, name: str, buffers: Buffers) -> Tensor:
     try:
         return _read(table, name, label, buffers)
     except CompileError as error:
-        raise CompileError(error.what, where=f"{table.path} '{label}'", hint=error.hint) from None
+        where = f"{table.path} '{label}'" if error.where in ("", table.path) else error.where
+        raise CompileError(error.what, where=where, hint=error.hint) from None
 
 
 def _read(table: Table, name: str, label: str, buffers: Buffers) -> Tensor:

@@ -22,4 +22,5 @@ def permissive(name: str, read=lambda options: None) -> Operator:
     )
 
 
-ANYTHING = {name: permissive(name) for name in vars(tflite.BuiltinOperator) if name.isupper() and name != "CUSTOM"}
+ANYTHING = {name: permissive(name) for name in vars(tflite.BuiltinOperator) if name.isupper() and name not in ("CUSTOM", "WHERE")}
+"""All operators but WHERE."""
