@@ -139,10 +139,8 @@ def _form(site: Site, combine: Combine) -> _Form:
         return _QuantisedProduct((left, right), rescale(site, arithmetic.product_scale(left_scale, right_scale, scale)), ending)
     left_shift = arithmetic.ADD_LEFT_SHIFT[site.output.dtype]
     one, two, out = (rescale(site, real) for real in arithmetic.sum_scales(left_scale, right_scale, scale, left_shift))
-    if out.shift > 0 or 0 in (one.multiplier, two.multiplier, out.multiplier):
-        raise site.error(
-            f"the scales {left_scale:.3g}, {right_scale:.3g} and {scale:.3g} are too far apart", "TFLite Micro refuses them too"
-        )
+    if out.shift > 0:
+        raise site.error(f"the output's scale {scale:.3g} is too small for inputs of scales {left_scale:.3g} and {right_scale:.3g}")
     return _QuantisedSum(combine, (left, right), left_shift, (one, two), out, ending)
 
 

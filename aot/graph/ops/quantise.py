@@ -2,10 +2,12 @@
 
 Sources: tflite-micro, tensorflow/lite/micro/kernels/quantize_common.cc, dequantize_common.cc and
 tensorflow/lite/kernels/internal/reference/quantize.h, requantize.h, dequantize.h. What TFLite Micro lacks (uint8 from float32 and
-from uint8, constant float16, constants with scales per channel): LiteRT.
+from uint8, constant float16): LiteRT.
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import numpy as np
 
@@ -105,34 +107,25 @@ def _dequantize_check(site: Site) -> None:
     checks.require_dtype(site, site.output, DType.FLOAT32)
     if value.dtype is DType.FLOAT16:
         checks.require_constant(site, value, "float16 input")
-        return
-    if not checks.quantisation(site, value).per_axis:
-        checks.per_tensor(site, value)
-        return
-    checks.require_constant(site, value, "input with scales per channel")
-    _channel_shape(site)
+    else:
+        _first_scale(site)
 
 
-def _channel_shape(site: Site) -> Shape:
-    """The shape in which scales per channel broadcast over the input."""
+def _first_scale(site: Site) -> tuple[float, int]:
+    """The scale and zero point. Of scales per channel TFLite Micro uses the first alone (LiteRT: each), and so do we."""
     value = site.input(0)
     found = checks.quantisation(site, value)
-    if not 0 <= found.axis < len(value.shape) or value.shape[found.axis] != len(found.scales):
-        raise site.error(f"{checks.describe(value)} has {len(found.scales)} scales that do not fit its shape")
-    return tuple(size if number == found.axis else 1 for number, size in enumerate(value.shape))
+    first = replace(found, scales=found.scales[:1], zero_points=found.zero_points[:1])
+    return checks.per_tensor(site, replace(value, quantisation=first))
 
 
 def _dequantize_compute(site: Site, x: np.ndarray) -> tuple[np.ndarray]:
     """The product with the float32 scale is rounded once: x - zero_point has at most 17 bits."""
     if x.dtype == np.float16:
         return (x.astype(np.float32),)
-    found = checks.quantisation(site, site.input(0))
-    scales, zero_points = np.array(found.scales, np.float32), np.array(found.zero_points, np.int32)
-    if found.per_axis:
-        scales = scales.reshape(_channel_shape(site))
-        zero_points = zero_points.reshape(-1) if len(zero_points) == 1 else zero_points.reshape(scales.shape)
+    scale, zero_point = _first_scale(site)
     with np.errstate(all="ignore"):
-        return (((x.astype(np.int32) - zero_points).astype(np.float32) * scales).astype(np.float32),)
+        return ((x.astype(np.int32) - np.int32(zero_point)).astype(np.float32) * np.float32(scale),)
 
 
 def _dequantize_lower(site: Site, lowering: Lowering) -> None:
@@ -141,7 +134,7 @@ def _dequantize_lower(site: Site, lowering: Lowering) -> None:
         converted = lowering.constant("dequantised", _dequantize_compute(site, value.data)[0])
         expression: Expr = lookup_expr(converted, DType.FLOAT32, identity(len(out.shape)))
     else:
-        scale, zero_point = checks.per_tensor(site, value)
+        scale, zero_point = _first_scale(site)
         expression = mul(Cast(offset(load(value), zero_point), DType.FLOAT32), real(scale))
     lowering.append(Map(out.name, out.shape, expression, nodes=(site.node.index,)))
 
