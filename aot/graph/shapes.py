@@ -34,7 +34,7 @@ def fix_shapes(graph: Graph, shapes: Mapping[str, Shape], operators: Mapping[str
     fixed = {_input_named(graph, name).name: shape for name, shape in shapes.items()}
     for name, shape in fixed.items():
         _require_usable(graph[name], shape)
-    values = tuple(replace(value, shape=fixed.get(value.name, value.shape)) for value in graph.values)
+    values = tuple(replace(value, shape=fixed[value.name]) if value.name in fixed else value for value in graph.values)
     return settle_shapes(replace(graph, values=values), operators, frozenset(graph.producers))
 
 
