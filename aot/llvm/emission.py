@@ -235,10 +235,14 @@ class KernelFunction:
 
 
 def local_attributes(function: ir.Function) -> None:
-    """What every function of a bundle carries: no unwinding, no calls into a C library made up by LLVM, a symbol of its own."""
+    """What every function of a bundle carries: no unwinding, no calls into a C library made up by LLVM,
+    no tables outside the code, a symbol of its own, and a report of its frame size.
+    """
     function.attributes.add("nounwind")
     function.attributes.add("noinline")
     string_attribute(function, '"no-builtins"')
+    string_attribute(function, '"no-jump-tables"="true"')
+    string_attribute(function, '"warn-stack-size"="0"')
 
 
 def parameter_names(implementation: Implementation) -> tuple[str, ...]:

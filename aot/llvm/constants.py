@@ -1,0 +1,83 @@
+"""The block of constants: every weight, bias and table of a bundle, each content once.
+
+Enters: constant buffers. Leaves: offsets in one block of bytes, and the variable that holds it.
+Invariant: an offset once given does not change; equal bytes of equal alignment share it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from llvmlite import ir
+
+from aot.errors import InternalError
+from aot.llvm.types import I8, Value
+from aot.lower.program import Buffer
+
+BLOCK_ALIGN = 8
+"""Alignment of the block in bytes, also where the caller passes it (`Bundle.weights_align`)."""
+
+
+class Pool:
+    """Constants of one bundle, in order of first use."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.bytes = bytearray()
+        self.offsets: dict[tuple[bytes, int], int] = {}
+        self.variable: ir.GlobalVariable | None = None
+
+    def add(self, buffer: Buffer) -> int:
+        """The offset of a constant's first byte."""
+        key = (content(buffer), self.wanted_align(buffer))
+        if key not in self.offsets:
+            self.bytes += bytes(-len(self.bytes) % key[1])
+            self.offsets[key] = len(self.bytes)
+            self.bytes += key[0]
+        return self.offsets[key]
+
+    def wanted_align(self, buffer: Buffer) -> int:
+        align = max(4, buffer.align, buffer.dtype.nbytes)
+        if align > BLOCK_ALIGN:
+            raise InternalError(f"constant %{buffer.name} asks for an alignment of {align} bytes")
+        return align
+
+    def align(self, buffer: Buffer) -> int:
+        """The alignment that a constant has at its offset."""
+        offset = self.add(buffer)
+        return min(BLOCK_ALIGN, offset & -offset) if offset else BLOCK_ALIGN
+
+    def block(self) -> bytes:
+        return bytes(self.bytes)
+
+    def reserve(self, module: ir.Module) -> ir.GlobalVariable:
+        """The variable that will hold the block (made on first use; `define` gives it its content)."""
+        if self.variable is None:
+            self.variable = ir.GlobalVariable(module, ir.ArrayType(I8, 0), f"{self.name}_weights")
+        return self.variable
+
+    def define(self) -> None:
+        """Give the reserved variable its type and content."""
+        if self.variable is not None:
+            type = ir.ArrayType(I8, len(self.bytes))
+            self.variable.value_type = type
+            self.variable.initializer = ir.Constant(type, self.bytes)
+            self.variable.global_constant = True
+            self.variable.section = f".rodata.aot.{self.name}"
+            self.variable.align = BLOCK_ALIGN
+
+
+def content(buffer: Buffer) -> bytes:
+    """A constant's bytes as they lie in memory (little-endian)."""
+    if buffer.data is None:
+        raise InternalError(f"constant %{buffer.name} has no data")
+    data = np.ascontiguousarray(buffer.data)
+    if data.nbytes != buffer.nbytes:
+        raise InternalError(f"constant %{buffer.name}: {data.nbytes} bytes of data for {buffer.nbytes}")
+    return data.astype(data.dtype.newbyteorder("<")).tobytes()
+
+
+def offset_pointer(builder: ir.IRBuilder, pointer: Value, offset: int) -> Value:
+    """`pointer` plus a number of bytes."""
+    if not offset:
+        return pointer
+    return builder.gep(pointer, [ir.IntType(32)(offset)], inbounds=True, source_etype=I8)

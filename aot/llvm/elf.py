@@ -1,0 +1,139 @@
+"""Reads what LLVM emitted, and finishes the ELF file.
+
+Enters: the bytes of a relocatable ELF file. Leaves: facts about it (symbols, sizes, who calls what is missing), and the finished bytes.
+Invariant: code and data stay as LLVM emitted them; only Arm's build attributes are changed, other machines' files not at all.
+"""
+
+from __future__ import annotations
+
+import io
+import struct
+from bisect import bisect_right
+from collections.abc import Iterator
+from typing import Any
+
+from elftools.elf.elffile import ELFFile
+from elftools.elf.relocation import RelocationSection
+from elftools.elf.sections import SymbolTableSection
+
+from aot.errors import InternalError
+
+_ALLOC, _EXECUTE = 0x2, 0x4
+_ARM_ATTRIBUTES = 0x70000003
+_VFP_ARGS, _COMPATIBLE = 28, 3
+"""Tag_ABI_VFP_args = 3: fits callers that pass floats in VFP registers and those that do not, as no entry takes a float.
+
+Source: Addenda to, and Errata in, the ABI for the Arm Architecture (ARM IHI 0045), section 3.3.
+"""
+
+
+def undefined(code: bytes) -> tuple[str, ...]:
+    """Names of the symbols that the file needs from elsewhere, sorted."""
+    symbols = _symbols(ELFFile(io.BytesIO(code)))
+    return tuple(sorted({symbol.name for symbol in symbols if symbol["st_shndx"] == "SHN_UNDEF" and symbol.name}))
+
+
+def callers(code: bytes) -> dict[str, set[str]]:
+    """For each function, the undefined symbols that its code refers to."""
+    file = ELFFile(io.BytesIO(code))
+    table = file.get_section_by_name(".symtab")
+    found: dict[str, set[str]] = {}
+    for section in file.iter_sections():
+        if isinstance(section, RelocationSection) and isinstance(table, SymbolTableSection):
+            starts = _functions(file, section["sh_info"])
+            for relocation in section.iter_relocations():
+                symbol = table.get_symbol(relocation["r_info_sym"])
+                if symbol["st_shndx"] == "SHN_UNDEF" and symbol.name and starts:
+                    position = bisect_right(starts, (relocation["r_offset"], "\uffff")) - 1
+                    found.setdefault(starts[max(position, 0)][1], set()).add(symbol.name)
+    return found
+
+
+def functions(code: bytes) -> dict[str, int]:
+    """Size in bytes of each function that has a symbol."""
+    symbols = _symbols(ELFFile(io.BytesIO(code)))
+    return {symbol.name: symbol["st_size"] for symbol in symbols if symbol["st_info"]["type"] == "STT_FUNC"}
+
+
+def sizes(code: bytes) -> tuple[int, int]:
+    """(bytes of code with its literals, bytes of read-only data) that the file puts into flash. InternalError for writable data."""
+    text = data = 0
+    for section in ELFFile(io.BytesIO(code)).iter_sections():
+        if section["sh_flags"] & _ALLOC and section["sh_size"]:
+            if section["sh_flags"] & 0x1:
+                raise InternalError(f"the object has a writable section {section.name}")
+            if section["sh_flags"] & _EXECUTE:
+                text += section["sh_size"]
+            else:
+                data += section["sh_size"]
+    return text, data
+
+
+def finish(code: bytes) -> bytes:
+    """The finished file: on Arm, marked as fit for hard- and soft-float firmware (LLVM's attributes leave that out)."""
+    file = ELFFile(io.BytesIO(code))
+    if file["e_machine"] != "EM_ARM":
+        return code
+    for number, section in enumerate(file.iter_sections()):
+        if section["sh_type"] in ("SHT_ARM_ATTRIBUTES", _ARM_ATTRIBUTES):
+            content = set_attribute(section.data(), _VFP_ARGS, _COMPATIBLE)
+            return _replace_section(code, file, number, content)
+    raise InternalError("the object has no Arm build attributes")
+
+
+def set_attribute(section: bytes, tag: int, value: int) -> bytes:
+    """The content of .ARM.attributes with a numeric file attribute set (one vendor, one sub-section: what LLVM writes)."""
+    vendor_end = section.index(b"\0", 5) + 1
+    if section[:1] != b"A" or section[5:vendor_end] != b"aeabi\0" or section[vendor_end] != 1:
+        raise InternalError("unexpected Arm build attributes")
+    kept = [piece for number, piece in _attributes(section[vendor_end + 5 :]) if number != tag]
+    body = b"".join([*kept, bytes([tag, value])])
+    inner = bytes([1]) + struct.pack("<I", len(body) + 5) + body
+    return b"A" + struct.pack("<I", 4 + len(b"aeabi\0") + len(inner)) + b"aeabi\0" + inner
+
+
+def _attributes(body: bytes) -> Iterator[tuple[int, bytes]]:
+    """(tag, bytes of tag and value) of each attribute."""
+    position = 0
+    while position < len(body):
+        start = position
+        tag, position = _uleb(body, position)
+        if tag == 32:
+            _, position = _uleb(body, position)
+        if tag in (4, 5, 32) or (tag > 32 and tag % 2):
+            position = body.index(b"\0", position) + 1
+        else:
+            _, position = _uleb(body, position)
+        yield tag, body[start:position]
+
+
+def _uleb(data: bytes, position: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = data[position]
+        value |= (byte & 0x7F) << shift
+        position, shift = position + 1, shift + 7
+        if byte < 0x80:
+            return value, position
+
+
+def _replace_section(code: bytes, file: ELFFile, number: int, content: bytes) -> bytes:
+    """The file with other content in one section, placed at the end of the file (32-bit, little-endian)."""
+    if file.elfclass != 32 or not file.little_endian:
+        raise InternalError("Arm objects are 32-bit and little-endian here")
+    patched = bytearray(code)
+    header = file["e_shoff"] + number * file["e_shentsize"]
+    struct.pack_into("<II", patched, header + 16, len(code), len(content))
+    return bytes(patched + content)
+
+
+def _symbols(file: ELFFile) -> list[Any]:
+    table = file.get_section_by_name(".symtab")
+    return list(table.iter_symbols()) if isinstance(table, SymbolTableSection) else []
+
+
+def _functions(file: ELFFile, section: int) -> list[tuple[int, str]]:
+    """(address, name) of the functions in a section, in order."""
+    thumb = 1 if file["e_machine"] == "EM_ARM" else 0
+    found = [symbol for symbol in _symbols(file) if symbol["st_info"]["type"] == "STT_FUNC" and symbol["st_shndx"] == section]
+    return sorted((symbol["st_value"] & ~thumb, symbol.name) for symbol in found)

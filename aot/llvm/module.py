@@ -1,0 +1,166 @@
+"""From plans to one object file.
+
+Enters: a name, a target, and for each entry its plan and ports. Leaves: `EmittedObject`.
+Invariant: the object holds one global function an entry, local functions, and one block of constants; no writable data, no undefined symbol.
+Generic and hand-ordered functions are separate LLVM modules until the passes have run; they are then linked and emitted once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from llvmlite import ir
+
+from aot.errors import InternalError
+from aot.llvm import elf
+from aot.llvm.constants import Pool
+from aot.llvm.emission import KernelFunction, declare_kernel, local_attributes, parameter_names
+from aot.llvm.entry import build_entry
+from aot.llvm.layout import Layout
+from aot.llvm.llvm import Compiler
+from aot.llvm.routines import complete
+from aot.llvm.stack import deepest
+
+if TYPE_CHECKING:
+    from aot.bundle import Port
+    from aot.lower.implementation import Implementation, Style
+    from aot.lower.plan import Plan
+    from aot.target import Target
+
+STYLES: tuple[Style, ...] = ("generic", "ordered")
+
+
+@dataclass(frozen=True)
+class EntrySource:
+    """An entry to emit: its symbol, plan, and ports in the order of its parameters."""
+
+    symbol: str
+    plan: Plan
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+
+
+@dataclass(frozen=True)
+class EmittedObject:
+    """The object and what was measured on it. `layer_symbols` and `stack_nbytes`: by entry symbol.
+
+    code_nbytes, weights_nbytes: what code, and weights with tables, take in flash. weights: the block, if it is not in the object.
+    function_nbytes: code size of each function. stack_nbytes: bound over all call paths of the entry, its own frame included.
+    """
+
+    object: bytes
+    code_nbytes: int
+    weights_nbytes: int
+    weights: bytes | None
+    layer_symbols: Mapping[str, tuple[str, ...]]
+    stack_nbytes: Mapping[str, int]
+    function_nbytes: Mapping[str, int] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        lines = [f"object {len(self.object)} bytes: code {self.code_nbytes}, weights {self.weights_nbytes}"]
+        lines += [f"  {symbol}: stack {nbytes}" for symbol, nbytes in self.stack_nbytes.items()]
+        lines += [f"  {name}: {nbytes} bytes" for name, nbytes in sorted(self.function_nbytes.items())]
+        return "\n".join(lines)
+
+
+def emit_bundle(
+    name: str,
+    target: Target,
+    sources: Sequence[EntrySource],
+    *,
+    weights: str = "embedded",
+    io: str = "caller",
+    position_independent: bool = False,
+) -> EmittedObject:
+    """One object for all entries. `name`: a C identifier that every symbol starts with. `weights`: embedded or separate. `io`: caller or workspace."""
+    assembly = _Assembly(name, target, weights == "separate", io == "workspace")
+    layers = {source.symbol: assembly.add(source) for source in sources}
+    compiler = Compiler(target, position_independent)
+    linked = compiler.link(assembly.modules(compiler), [source.symbol for source in sources])
+    finished = complete(compiler, linked, assembly.ordered, name)
+    code = elf.finish(finished.emission.object)
+    if missing := elf.undefined(code):
+        raise InternalError(f"the object has undefined symbols: {', '.join(missing)}")
+    text_nbytes, data_nbytes = elf.sizes(code)
+    block = assembly.pool.block()
+    return EmittedObject(
+        object=code,
+        code_nbytes=text_nbytes,
+        weights_nbytes=data_nbytes + (len(block) if assembly.separate else 0),
+        weights=block if assembly.separate else None,
+        layer_symbols=layers,
+        stack_nbytes={
+            source.symbol: deepest(source.symbol, finished.calls, finished.emission.frames, target) for source in sources
+        },
+        function_nbytes=elf.functions(code),
+    )
+
+
+class _Assembly:
+    """The LLVM modules of one bundle, while they grow."""
+
+    def __init__(self, name: str, target: Target, separate: bool, io_in_workspace: bool) -> None:
+        self.name, self.target, self.separate, self.io_in_workspace = name, target, separate, io_in_workspace
+        self.main = ir.Module(name)
+        self.styles = {style: ir.Module(f"{name}_{style}") for style in STYLES}
+        self.pool = Pool(name)
+        self.count = 0
+
+    def add(self, source: EntrySource) -> tuple[str, ...]:
+        """Emit the kernels of one entry and the entry itself. Returns the symbol of each step's kernel."""
+        layout = Layout(source.plan, source.inputs, source.outputs, self.io_in_workspace, self.target.pointer_bits)
+        symbols: dict[int, str] = {}
+        for step in source.plan.schedule.steps:
+            if step.position not in symbols:
+                symbols[step.position] = f"{self.name}_k{self.count:02d}"
+                self.count += 1
+                self._kernel(symbols[step.position], step.position, source.plan, layout)
+        build_entry(self.main, source, layout, symbols, self.pool, self.separate)
+        return tuple(symbols[step.position] for step in source.plan.schedule.steps)
+
+    def _kernel(self, symbol: str, position: int, plan: Plan, layout: Layout) -> None:
+        implementation = plan.schedule.choices[position].implementation
+        for constant in implementation.constants:
+            self.pool.add(constant)
+        function = KernelFunction(
+            self.styles[implementation.style],
+            symbol,
+            implementation,
+            plan.schedule.program,
+            self.target,
+            prefix=self.name,
+            alignment=self._alignment(implementation, layout),
+            distinct=layout.distinct(position),
+        )
+        implementation.emit(function)
+        function.finish()
+        declare_kernel(self.main, symbol, implementation)
+
+    def _alignment(self, implementation: Implementation, layout: Layout) -> dict[str, int]:
+        known = {constant.name: self.pool.align(constant) for constant in implementation.constants}
+        return {name: known.get(name) or layout.align(name) for name in parameter_names(implementation)}
+
+    @property
+    def ordered(self) -> bool:
+        return bool(list(self.styles["ordered"].functions))
+
+    def modules(self, compiler: Compiler) -> list[bytes]:
+        """Bitcode of each module, ready for linking: passes run on the generic one."""
+        self.pool.define()
+        for module in (self.main, *self.styles.values()):
+            for function in module.functions:
+                if function.blocks:
+                    function.section = f".text.aot.{self.name}"
+                    local_attributes(function)
+        made = [compiler.parse(_text(self.main))]
+        if list(self.styles["generic"].functions):
+            made.append(compiler.optimise(compiler.parse(_text(self.styles["generic"]))))
+        if self.ordered:
+            made.append(compiler.parse(_text(self.styles["ordered"])))
+        return made
+
+
+def _text(module: ir.Module) -> str:
+    return f'source_filename = "{module.name}"\n{module}'
