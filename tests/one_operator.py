@@ -208,18 +208,20 @@ def _weights(rng: np.random.Generator, shape: tuple[int, ...], dtype: str, scale
 def _layer(op, input_shape, weights: T, out_shape, bias: bool, input_q, output_q, options, rng: np.random.Generator) -> bytes:
     """An int8 or float32 layer: input, weights, bias (int32, scale = input scale * weight scale).
 
-    Without bias the third input is -1, which TFLite Micro takes everywhere, LiteRT not in int8 convolutions.
+    Without bias the third input is -1, which LiteRT doesn't take in int8 convolutions; DEPTHWISE_CONV_2D has two inputs then, for
+    TFLite Micro crashes on its -1.
     """
     channels = out_shape[-1]
+    absent = [] if op == "DEPTHWISE_CONV_2D" else [None]
     if weights.dtype == "float32":
         inputs, bias_spec = (
             T(input_shape, "float32"),
             T((channels,), "float32", data=rng.standard_normal(channels).astype(np.float32)),
         )
-        return one_operator(op, [inputs, weights, bias_spec if bias else None], [T(out_shape, "float32")], options)
+        return one_operator(op, [inputs, weights, *([bias_spec] if bias else absent)], [T(out_shape, "float32")], options)
     scales = np.asarray(weights.scale, np.float32) * np.float32(input_q[0])
     bias_spec = T((channels,), "int32", scales.tolist(), 0, rng.integers(-2000, 2001, channels))
-    inputs = [T(input_shape, "int8", *input_q), weights, bias_spec if bias else None]
+    inputs = [T(input_shape, "int8", *input_q), weights, *([bias_spec] if bias else absent)]
     return one_operator(op, inputs, [T(out_shape, "int8", *output_q)], options)
 
 

@@ -34,7 +34,7 @@ class Conv2D:
 
 def _read(options) -> Conv2D:
     if options is None:
-        return Conv2D()
+        return Conv2D((0, 0))  # the schema's default, refused below
     return Conv2D(
         (options.StrideH(), options.StrideW()),
         (options.DilationHFactor(), options.DilationWFactor()),
