@@ -31,7 +31,7 @@ def default_where(target: Target) -> str:
     for name in ("unicorn", "qemu", "renode"):
         if name in target.run:
             return name
-    raise CompileError(f"there is no emulator for code of target '{target.name}' here", hint="bundle it, and run it on its own machine")
+    raise CompileError(f"no emulator runs code of target '{target.name}'", hint="bundle it, and run it on its own machine")
 
 
 def run_bundle(
@@ -40,15 +40,16 @@ def run_bundle(
     """Run an entry (the main one) once, on the inputs in the entry's order, each with its port's shape and dtype.
 
     where: auto, host, unicorn, qemu, renode. limit: instructions after which the code counts as hung.
-    CompileError: inputs that do not fit, a place that does not suit the target or is not installed. InternalError: the code accessed
-    memory outside its buffers, broke the call standard, hung, or returned an error.
+    CompileError: inputs that do not fit, a place that does not suit the target or is not installed.
+    InternalError: the code accessed memory outside its buffers, broke the call standard, hung, or returned an error.
     """
     entry = entry or bundle.main
     place = default_where(bundle.target) if where == "auto" else where
     if place not in _WHERE:
         raise CompileError(f"there is no place to run called '{place}'", hint=f"known: {', '.join(_WHERE)}")
     if (place == "host") != bundle.target.is_host or (place != "host" and place not in bundle.target.run):
-        raise CompileError(f"code of target '{bundle.target.name}' can't run on {place}", hint=f"use --on {default_where(bundle.target)}")
+        suited = default_where(bundle.target)
+        raise CompileError(f"code of target '{bundle.target.name}' can't run on {place}", hint=f"use --on {suited}")
     limit = limit or 1_000_000_000 + 2_000 * sum(layer.macs for layer in entry.layers)
     if place == "host":
         from aot.run import host

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
+from functools import cache
 
 import numpy as np
 from llvmlite import binding
@@ -135,7 +136,7 @@ leave:
 
 
 class State(ctypes.Structure):
-    """%State of the source above. `left`: instructions still allowed. `fault`: the first address that the CPU would refuse as unaligned."""
+    """%State of the source above. `left`: instructions still allowed. `fault`: the first address refused as unaligned."""
 
     _fields_ = (
         ("base", ctypes.c_uint64),
@@ -217,7 +218,7 @@ def _accesses_several(first: int, second: int) -> bool:
 
 
 class Hooks:
-    """The compiled hooks: addresses of `block` and `access`. Keep it as long as they may be called."""
+    """The compiled hooks: addresses of `block` and `access`, valid as long as this lives."""
 
     def __init__(self) -> None:
         binding.initialize_native_target()
@@ -228,3 +229,9 @@ class Hooks:
         self._engine.finalize_object()
         self.block: int = self._engine.get_function_address("block")
         self.access: int = self._engine.get_function_address("access")
+
+
+@cache
+def compiled_hooks() -> Hooks:
+    """The hooks, compiled once."""
+    return Hooks()

@@ -1,7 +1,8 @@
 """A small linker for one Arm object: sections to addresses, relocations applied, symbols listed.
 
 Enters: the bytes of an object file and two addresses. Leaves: `ObjectFile`, `Image`.
-Invariant: every relocation is applied exactly or refused; nothing is left undefined. Source: "ELF for the Arm Architecture", IHI 0044.
+Invariant: every relocation is applied exactly or refused; nothing is left undefined.
+Source: "ELF for the Arm Architecture", IHI 0044.
 """
 
 from __future__ import annotations
@@ -100,7 +101,9 @@ class ObjectFile:
         for section in self._sections:
             if isinstance(section, RelocationSection) and (piece := self._pieces.get(section["sh_info"])):
                 _relocate(section, self._sections[section["sh_link"]], piece, memory[piece.executable], address_of)
-        symbols = [symbol for section in self._sections if isinstance(section, SymbolTableSection) for symbol in section.iter_symbols()]
+        symbols = [
+            symbol for section in self._sections if isinstance(section, SymbolTableSection) for symbol in section.iter_symbols()
+        ]
         return Image(
             code_address,
             bytes(memory[True]),
@@ -139,7 +142,9 @@ class ObjectFile:
                 yield address_of[index] + symbol["st_value"], symbol.name[1]
 
 
-def _relocate(section: RelocationSection, symbols: Section, piece: _Piece, memory: bytearray, address_of: Mapping[int, int]) -> None:
+def _relocate(
+    section: RelocationSection, symbols: Section, piece: _Piece, memory: bytearray, address_of: Mapping[int, int]
+) -> None:
     """Apply a section's relocations to `memory`, which holds `piece` at its offset."""
     for relocation in section.iter_relocations():
         symbol = symbols.get_symbol(relocation["r_info_sym"])  # type: ignore[attr-defined]
@@ -201,7 +206,9 @@ def _long_branch(first: int, second: int, distance: int) -> tuple[int, int]:
 
 def _conditional_branch(first: int, second: int, distance: int) -> tuple[int, int]:
     """B<c>.W (encoding T3): S:J2:J1:imm6:imm11:0."""
-    addend = (first >> 10 & 1) << 20 | (second >> 11 & 1) << 19 | (second >> 13 & 1) << 18 | (first & 0x3F) << 12 | (second & 0x7FF) << 1
+    addend = (
+        (first >> 10 & 1) << 20 | (second >> 11 & 1) << 19 | (second >> 13 & 1) << 18 | (first & 0x3F) << 12 | (second & 0x7FF) << 1
+    )
     result = _fits(distance + _signed(addend, 21), 21)
     first = first & 0xFBC0 | (result >> 20 & 1) << 10 | result >> 12 & 0x3F
     return first, second & 0xD000 | (result >> 18 & 1) << 13 | (result >> 19 & 1) << 11 | result >> 1 & 0x7FF

@@ -7,7 +7,7 @@ Invariant: a region is never closer to another than a gap, and every byte around
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -45,6 +45,10 @@ class Placed:
         before, after = self.address - self.start, self.end - self.address - self.region.nbytes
         return bytes([self.guard]) * before + self.region.content + bytes([self.guard]) * after
 
+    def holding(self, content: bytes) -> Placed:
+        """The same place with other contents of the same size."""
+        return replace(self, region=replace(self.region, content=content))
+
     def content(self, pages: bytes) -> bytes:
         """The region's bytes, of those of its pages."""
         return pages[self.address - self.start : self.address - self.start + self.region.nbytes]
@@ -55,16 +59,22 @@ class Placed:
         changed = np.flatnonzero(before != np.frombuffer(pages, np.uint8)) - (self.address - self.start)
         outside = changed[(changed < 0) | (changed >= self.region.nbytes)]
         if outside.size:
-            raise InternalError(f"the code wrote outside {self.region.name}: {distance(int(outside[0]), self.region.nbytes)}")
+            raise InternalError(f"the code wrote {relation(int(outside[0]), self.region)} ({self.region.nbytes} bytes)")
         if changed.size and not self.region.writable:
-            raise InternalError(f"the code wrote into {self.region.name}, which is read-only: offset {int(changed[0])}")
+            raise InternalError(f"the code wrote {relation(int(changed[0]), self.region)}, which is read-only")
 
 
-def distance(offset: int, nbytes: int) -> str:
-    """Where `offset` lies, relative to a region of `nbytes`."""
+def relation(offset: int, region: Region) -> str:
+    """Where `offset` lies, relative to the region's first byte."""
     if offset < 0:
-        return f"{-offset} bytes before its start"
-    return f"{offset - nbytes} bytes past its end" if offset >= nbytes else f"at offset {offset}"
+        return f"{_counted(-offset)} before the start of {region.name}"
+    if offset >= region.nbytes:
+        return f"{_counted(offset - region.nbytes + 1)} past the end of {region.name}"
+    return f"at offset {offset} of {region.name}"
+
+
+def _counted(nbytes: int) -> str:
+    return "1 byte" if nbytes == 1 else f"{nbytes} bytes"
 
 
 def arguments(bundle: Bundle, entry: Entry, inputs: Sequence[np.ndarray], seed: int) -> tuple[Region, ...]:
@@ -72,7 +82,7 @@ def arguments(bundle: Bundle, entry: Entry, inputs: Sequence[np.ndarray], seed: 
 
     CompileError where `inputs` do not fit the entry.
     """
-    contents = [_input_bytes(port, array) for port, array in zip(_counted(entry, inputs), inputs, strict=True)]
+    contents = [_input_bytes(port, array) for port, array in zip(_expected(entry, inputs), inputs, strict=True)]
     garbage = np.random.default_rng(seed)
     workspace = bytearray(garbage.bytes(entry.workspace_nbytes))
     regions = []
@@ -80,8 +90,13 @@ def arguments(bundle: Bundle, entry: Entry, inputs: Sequence[np.ndarray], seed: 
         for port, content in zip(entry.inputs, contents, strict=True):
             workspace[_offset(port) : _offset(port) + port.nbytes] = content
     else:
-        regions += [Region(port_name("input", entry, port), port.align, False, content) for port, content in zip(entry.inputs, contents, strict=True)]
-        regions += [Region(port_name("output", entry, port), port.align, True, garbage.bytes(port.nbytes)) for port in entry.outputs]
+        regions += [
+            Region(port_name("input", entry, port), port.align, False, content)
+            for port, content in zip(entry.inputs, contents, strict=True)
+        ]
+        regions += [
+            Region(port_name("output", entry, port), port.align, True, garbage.bytes(port.nbytes)) for port in entry.outputs
+        ]
     regions.append(Region("the workspace", entry.workspace_align, True, bytes(workspace)))
     if bundle.weights is not None:
         regions.append(Region("the weights", bundle.weights_align, False, bundle.weights))
@@ -96,7 +111,9 @@ def outputs(bundle: Bundle, entry: Entry, contents: Sequence[bytes]) -> tuple[np
     else:
         first = len(entry.inputs)
         parts = list(contents[first : first + len(entry.outputs)])
-    return tuple(np.frombuffer(part, port.dtype.np).reshape(port.shape).copy() for port, part in zip(entry.outputs, parts, strict=True))
+    return tuple(
+        np.frombuffer(part, port.dtype.np).reshape(port.shape).copy() for port, part in zip(entry.outputs, parts, strict=True)
+    )
 
 
 def same_outputs(entry: Entry, first: Sequence[np.ndarray], second: Sequence[np.ndarray]) -> None:
@@ -104,7 +121,7 @@ def same_outputs(entry: Entry, first: Sequence[np.ndarray], second: Sequence[np.
     for port, a, b in zip(entry.outputs, first, second, strict=True):
         if a.tobytes() != b.tobytes():
             name = port_name("output", entry, port)
-            raise InternalError(f"{name} depends on what memory held before the run: two runs that differ in that alone give different results")
+            raise InternalError(f"{name} depends on what memory held before the run: two runs that differ in that alone disagree")
 
 
 def place(regions: Sequence[Region], base: int, *, page: int, gap: int, at_end: bool, guard: int) -> tuple[Placed, ...]:
@@ -128,7 +145,7 @@ def port_name(kind: str, entry: Entry, port: Port) -> str:
     return f"{kind} {ports.index(port)} '{port.name}'"
 
 
-def _counted(entry: Entry, inputs: Sequence[np.ndarray]) -> tuple[Port, ...]:
+def _expected(entry: Entry, inputs: Sequence[np.ndarray]) -> tuple[Port, ...]:
     if len(inputs) != len(entry.inputs):
         raise CompileError(f"{entry.symbol} has {len(entry.inputs)} inputs, and {len(inputs)} were given")
     return entry.inputs
