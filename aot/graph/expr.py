@@ -263,7 +263,26 @@ def cast(x: Expr, dtype: DType) -> Expr:
 
 
 def text(expr: Expr) -> str:
-    """One line, stable: for dumps and golden tests."""
+    """One line, stable: for dumps and golden tests. What is used more than once is named where it first stands: `(x1 = ...)`, then `x1`."""
+    uses: dict[int, int] = {}
+    for user in walk(expr):
+        for child in children(user):
+            uses[id(child)] = uses.get(id(child), 0) + 1
+    names: dict[int, str] = {}
+
+    def show(node: Expr) -> str:
+        if id(node) in names:
+            return names[id(node)]
+        plain = _text(node, show)
+        if uses.get(id(node), 0) < 2 or isinstance(node, Const | Axis | Load | Acc):
+            return plain
+        names[id(node)] = f"x{len(names) + 1}"
+        return f"({names[id(node)]} = {plain})"
+
+    return show(expr)
+
+
+def _text(expr: Expr, show: Callable[[Expr], str]) -> str:
     match expr:
         case Const(value, dtype):
             return f"{value}" if dtype in (DType.INT32, DType.FLOAT32, DType.BOOL) else f"{value}:{dtype}"
@@ -273,18 +292,18 @@ def text(expr: Expr) -> str:
             inside = ", ".join(map(str, index))
             return f"%{buffer}[{inside}]" if fill is None else f"%{buffer}[{inside} else {fill.value}]"
         case Lookup(buffer, index):
-            return f"%{buffer}[{text(index)}]"
+            return f"%{buffer}[{show(index)}]"
         case Acc():
             return "acc"
         case Cast(x, dtype):
-            return f"{dtype}({text(x)})"
+            return f"{dtype}({show(x)})"
         case Bitcast(x, dtype):
-            return f"bits_{dtype}({text(x)})"
+            return f"bits_{dtype}({show(x)})"
         case Requantise():
-            return f"requantise({text(expr.x)}, {text(expr.multiplier)}, {text(expr.shift)})"
+            return f"requantise({show(expr.x)}, {show(expr.multiplier)}, {show(expr.shift)})"
         case Unary(op, x):
-            return f"{op}({text(x)})"
+            return f"{op}({show(x)})"
         case Binary(op, a, b):
-            return f"{op}({text(a)}, {text(b)})"
+            return f"{op}({show(a)}, {show(b)})"
         case Select(condition, yes, no):
-            return f"select({text(condition)}, {text(yes)}, {text(no)})"
+            return f"select({show(condition)}, {show(yes)}, {show(no)})"

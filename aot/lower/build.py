@@ -1,8 +1,8 @@
 """Graph -> Program: each node becomes primitives over buffers; reshapes become views.
 
 Enters: a verified Graph and the table of operators. Leaves: a verified Program, one primitive an instruction, in the graph's order.
-Invariant: a model output owns its bytes (it is never a view, an input or a constant), and bears the name of its graph value, unless that
-value is an input, a constant, or an output already: then a copy named `NAME_output` is the output.
+Invariant: a model output owns its bytes (it is never a view, an input or a constant), and bears the name of its graph value, unless
+that value is an input, a constant, or an output already: then a copy named `NAME_output` is the output.
 """
 
 from __future__ import annotations

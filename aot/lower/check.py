@@ -1,8 +1,8 @@
 """The checker of a Plan: replays the steps on a byte array whose bytes know their owner.
 
 Enters: a Plan. Leaves: nothing, or an InternalError that names the step and the buffers.
-Invariant: independent of the planner. It uses no lifetime and no scheduler's dependency, only the steps, what each implementation reads and
-writes, the instructions' stores, and the offsets. A step counts as its whole instruction.
+Invariant: independent of the planner. It uses no lifetime and no scheduler's dependency, only the steps, what each implementation
+reads and writes, the instructions' stores, and the offsets. A step counts as its whole instruction.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def check_plan(plan: Plan) -> None:
 
 
 class _Replay:
-    """The workspace while the steps run. `owner`: whose byte each one is. `written`: which bytes of each storage have been written."""
+    """The workspace while the steps run. `owner`: whose byte each one is. `written`: which bytes each storage has got."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan, self.program = plan, plan.schedule.program
@@ -121,7 +121,7 @@ class _Replay:
         return range(0) if offset is None else range(offset, offset + nbytes)
 
     def check_apart(self, where: str, chosen: Implementation, reads: Iterable[str], writes: tuple[str, ...]) -> None:
-        """What the step writes shares no byte with what it reads or else writes, except where `overwrites` allows it, byte on byte."""
+        """What the step writes shares no byte with what else it touches, except where `overwrites` allows it, byte on byte."""
         allowed = {self.program.storage(name) for name in chosen.overwrites}
         spans = {name: self.span(name, self.program[name].nbytes) for name in dict.fromkeys((*reads, *writes))}
         for name in writes:
@@ -179,7 +179,7 @@ def written_bytes(program: Program, instruction: Primitive, storage: str) -> np.
 
 
 def _indices(store: tuple[IndexMap, ...], space: Shape) -> tuple[np.ndarray, ...]:
-    """For each dimension the positions that are stored to, broadcastable over the space; IndexError-free only if they are inside."""
+    """For each dimension of the buffer, the positions that are stored to, over the space."""
     grid = np.ogrid[tuple(slice(size) for size in space)]
     found = []
     for index in store:

@@ -91,6 +91,15 @@ class Draft:
                 kept += self.program[storage].nbytes
         return kept <= sum(self.program[storage].nbytes for storage in self.storages(writes(instruction)))
 
+    def may_hurry(self, producer: int, consumer: int) -> bool:
+        """Whether the consumer's result may stand in for the producer's from then on, without more bytes between the two."""
+        early, late = self.slots[producer], self.slots[consumer]
+        if not isinstance(early, Map | Reduce | Contract) or not isinstance(late, Map | Reduce | Contract):
+            return False
+        result = self.program[self.program.storage(late.out)]
+        larger = self.program[late.out].nbytes > self.program[early.out].nbytes
+        return not (larger and result.role == "temporary" and any(self.slots[producer + 1 : consumer]))
+
     def finish(self) -> Program:
         """The Program of the slots that are left, without buffers that nothing names."""
         left = tuple(instruction for instruction in self.slots if instruction is not None)

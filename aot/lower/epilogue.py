@@ -72,7 +72,7 @@ def _forward(draft: Draft, position: int, copy: Map, value: Load) -> None:
 
 
 def _consumer_axes(producer: Map | Reduce | Contract, consumer: Map, program: Program) -> Index | None:
-    """For each axis of the consumer's space, its index in terms of the producer's axes, where the consumer reads element by element."""
+    """For each axis of an element-by-element consumer, its index in the producer's axes."""
     position = store_position(producer, program)
     return None if position is None else delinearise(position, consumer.space, producer.space)
 
@@ -80,9 +80,9 @@ def _consumer_axes(producer: Map | Reduce | Contract, consumer: Map, program: Pr
 def fuse_epilogues(program: Program) -> Program:
     """b[i] = reduction(i); out[at(i)] = f(b[i], c[i])  ->  out[at(i)] = f(reduction(i), c[i]).
 
-    Only where b is a temporary that the Map alone reads, at its own element. Of two reductions that a Map reads, the one that runs last
-    takes it in. The group runs where the reduction did if all else that the Map reads is complete by then; if not, where the Map did,
-    provided that this keeps no more bytes alive.
+    Only where b is a temporary that the Map alone reads, at its own element. Of two reductions that a Map reads, the one that runs
+    last takes it in. The group runs where the reduction did if all else that the Map reads is complete by then; if not, where the
+    Map did, provided that this keeps no more bytes alive.
     """
     draft = Draft(program)
     for position in range(len(draft.slots)):
@@ -104,7 +104,7 @@ def _fuse_into_last(draft: Draft, position: int, consumer: Map) -> None:
         producer = draft.slots[slot]
         if isinstance(producer, Reduce | Contract) and is_loop_nest(producer):
             storage = program.storage(producer.out)
-            early = all(draft.written_by(other, slot) for other in read if other != storage)
+            early = all(draft.written_by(other, slot) for other in read if other != storage) and draft.may_hurry(slot, position)
             fused = _with_epilogue(producer, consumer, program) if early or draft.may_wait(slot, position) else None
             if fused is not None:
                 draft.put(position, None)

@@ -1,8 +1,8 @@
 """Run a Program in numpy: the meaning of every stage of lowering.
 
 Enters: a Program and its input arrays. Leaves: its output arrays.
-Invariant: buffers that share storage share memory, and memory that nothing has written holds 0xA5 bytes, so that a wrong view, order or
-missing write shows in the result.
+Invariant: buffers that share storage share memory, and memory that nothing has written holds 0xA5 bytes, so that a wrong view,
+order or missing write shows in the result.
 """
 
 from __future__ import annotations

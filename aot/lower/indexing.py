@@ -1,7 +1,7 @@
 """The algebra of index maps: bounds, composition, and moving an index from one shape to another of the same elements.
 
-Enters: index maps and the extents of the axes they run over (a primitive's space, then its window). Leaves: index maps, or None where
-the answer is not an `Affine` or a `Table` (the caller then leaves things as they are).
+Enters: index maps and the extents of the axes they run over (a primitive's space, then its window). Leaves: index maps, or None
+where the answer is not an `Affine` or a `Table` (the caller then leaves things as they are).
 Invariant: an answer equals the index it replaces at every iteration, or there is no answer.
 """
 
@@ -122,8 +122,8 @@ def linear(index: Index, shape: Shape, extents: Shape) -> Affine | None:
 def delinearise(position: Affine, shape: Shape, extents: Shape) -> tuple[Affine, ...] | None:
     """The index into `shape` whose row-major position this is.
 
-    Each term is shared out by division through the strides, the largest first. Where each resulting index is inside its dimension, the
-    answer is right, because a mixed-radix representation is unique; else there is no answer.
+    Each term is shared out by division through the strides, the largest first. Where each resulting index is inside its dimension,
+    the answer is right, because a mixed-radix representation is unique; else there is no answer.
     """
     rest, offset, found = dict(position.terms), position.offset, []
     for size, stride in zip(shape, strides(shape), strict=True):

@@ -1,8 +1,8 @@
 """In place: which outputs may continue the bytes of an input that nothing needs any more.
 
 Enters: an instruction (for kernels), or a Schedule with its lifetimes (for planning). Leaves: buffer names, or pairs of storages.
-Invariant: a storage is taken over only by an implementation that allows it, in the step of its last use, by an output of the same bytes
-that this step writes first, alone and whole.
+Invariant: a storage is taken over only by an implementation that allows it, in the step of its last use, by an output of the same
+bytes that this step writes first, alone and whole.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 def elementwise_overwrites(program: Program, instruction: Primitive) -> tuple[str, ...]:
     """The buffers read whose bytes the instruction's output may take over, element i being read before element i is written.
 
-    Such a buffer has the output's size and element size, every load of it names the very element that is stored (no fill, through whichever
-    view), no lookup reads it, and in a reduction only the result does. For kernels that read all operands of an element before they write
-    it, in any order of elements. Constants and model inputs are left to the planner.
+    Such a buffer has the output's size and element size, every load of it names the very element that is stored (no fill, through
+    whichever view), no lookup reads it, and in a reduction only the result does. For kernels that read all operands of an element
+    before they write it, in any order of elements. Constants and model inputs are left to the planner.
     """
     if isinstance(instruction, Call) or 0 in instruction.space:
         return ()

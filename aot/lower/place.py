@@ -1,8 +1,8 @@
 """Placement: an offset in the workspace for every storage.
 
 Enters: a Schedule (`plan`) or bare lifetimes (`place`). Leaves: a Plan, or offsets.
-Invariant: two storages alive at the same step share no byte, unless one continues the other's; the total is never above greedy-by-size's.
-Searches are limited by a count of nodes, never by time, so that the same lifetimes always get the same offsets.
+Invariant: two storages alive at the same step share no byte, unless one continues the other's; the total is never above
+greedy-by-size's. Searches are limited by a count of nodes, never by time, so that the same lifetimes always get the same offsets.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Fusion of Maps into what reads them: the consumer's loads become the Map's expression.
 
 Enters: a Program. Leaves: a Program that computes the same elements with fewer instructions.
-Invariant: only a temporary that a single instruction reads disappears; a Map that computes is inlined only where each of its elements is
-read at most once; one that only moves data may be read more often. A fill stays a fill.
+Invariant: only a temporary that a single instruction reads disappears; a Map that computes is inlined only where each of its
+elements is read at most once; one that only moves data may be read more often. A fill stays a fill.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ if TYPE_CHECKING:
 def inline_maps(program: Program) -> Program:
     """b[i] = f(a[i]); out[i] = g(b[at(i)])  ->  out[i] = g(f(a[at(i)])).
 
-    Only where b is a temporary that one instruction reads, no more often than b has elements (any number of times if f only moves data),
-    and where running f that late keeps no more bytes alive. A contraction's operands take in data movement only: kernels match loads.
+    Only where b is a temporary that one instruction reads, no more often than b has elements (any number of times if f only moves
+    data), and where running f that late keeps no more bytes alive. A contraction's operands take in data movement only: kernels
+    match loads.
     """
     draft = Draft(program)
     for position in range(len(draft.slots)):

@@ -1,8 +1,8 @@
 """Scheduling: an order of the steps in which little memory is alive at once.
 
 Enters: a Program and the implementations chosen for it. Leaves: a Schedule, layer by layer: one step an instruction.
-Invariant: an instruction runs after everything that it depends on, and the peak (bytes alive during a step) is never above file order's.
-Searches are limited by a count of states, never by time, so that the same Program always gets the same order.
+Invariant: an instruction runs after everything that it depends on, and the peak (bytes alive during a step) is never above file
+order's. Searches are limited by a count of states, never by time, so that the same Program always gets the same order.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ def schedule(program: Program, choices: tuple[Choice, ...], io: Io = "caller", i
 def dependencies(program: Program) -> tuple[tuple[int, ...], ...]:
     """For each instruction the earlier ones that it must follow.
 
-    Those are: writers of what it reads, readers of what it writes, and other writers of it, unless both provably write different elements
-    (the parts of a concatenation).
+    Those are: writers of what it reads, readers of what it writes, and other writers of it, unless both provably write different
+    elements (the parts of a concatenation).
     """
     writers: dict[str, list[int]] = {}
     readers: dict[str, list[int]] = {}

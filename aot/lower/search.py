@@ -3,9 +3,10 @@
 Enters: lifetimes and a total to beat. Leaves: offsets with a smaller total, and whether the answer is proved.
 Invariant: what it returns is a valid placement; it stops after a fixed number of nodes, so that it is deterministic and bounded.
 
-Take an optimal placement and push the storages down, the lowest first, each onto the highest end of those below it that live at the same
-time: it stays optimal, and it is what placing in order of offset on top of everything placed so far yields. So it is enough to search orders
-with non-decreasing offsets, on a skyline without holes.
+Take an optimal placement and push the storages down, the lowest first, each onto the highest end of those below it that live at the
+same
+time: it stays optimal, and it is what placing in order of offset on top of everything placed so far yields. So it is enough to
+search orders with non-decreasing offsets, on a skyline without holes.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ class _Search:
         return raised
 
     def candidates(self, skyline: list[int], floor: int, last: int) -> list[tuple[int, int, int]]:
-        """(offset, -bytes, block) of each block that may come next, the lowest first. Of equal offsets, lower numbers come first."""
+        """(offset, -bytes, block) of each block that may come next. Of equal offsets, lower numbers come first."""
         found = []
         for block, offset in enumerate(self.offsets):
             if offset < 0:
