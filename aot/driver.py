@@ -88,7 +88,7 @@ def compile_model(model: Model, target: Target, backend: Backend, options: Optio
         program = lower(prepare(graph, options, observe), options, observe)
         plan = plan_program(program, target, backend, options, observe)
         check_workspace(plan, options)
-        sources.append(EntrySource(symbol, plan, *ports(program, plan, options)))
+        sources.append(EntrySource(symbol, plan, *ports(program, plan, target, options)))
         nodes.append(graph.nodes)
     emitted = emit_bundle(name, target, sources, weights=options.weights, io=options.io, position_independent=options.position_independent)
     observe("emit", emitted)
@@ -124,7 +124,7 @@ def lower(graph: Graph, options: Options, observe: Observer) -> Program:
 def plan_program(program: Program, target: Target, backend: Backend, options: Options, observe: Observer) -> Plan:
     """Choose kernels, order the steps, place every byte; checked by replay."""
     choices = select(program, backend, GENERIC, target)
-    scheduled = schedule(program, choices)
+    scheduled = schedule(program, choices, io=options.io, inplace=options.inplace)
     observe("schedule", scheduled)
     plan = place(scheduled, io=options.io, inplace=options.inplace)
     check_plan(plan)
@@ -177,7 +177,7 @@ def check_workspace(plan: Plan, options: Options) -> None:
         )
 
 
-def ports(program: Program, plan: Plan, options: Options) -> tuple[tuple[Port, ...], tuple[Port, ...]]:
+def ports(program: Program, plan: Plan, target: Target, options: Options) -> tuple[tuple[Port, ...], tuple[Port, ...]]:
     """The program's inputs and outputs as C parameters; no two share a name."""
     buffers = [program[name] for name in (*program.inputs, *program.outputs)]
     roles = ["input"] * len(program.inputs) + ["output"] * len(program.outputs)
@@ -185,7 +185,7 @@ def ports(program: Program, plan: Plan, options: Options) -> tuple[tuple[Port, .
     made = []
     for name, buffer in zip(unique_identifiers(texts, "tensor"), buffers, strict=True):
         offset = plan.offset_of[program.storage(buffer.name)] if options.io == "workspace" else None
-        align = min(4, buffer.dtype.nbytes) if plan.align == 4 else buffer.dtype.nbytes
+        align = buffer.dtype.nbytes if target.pointer_bits == 64 else min(4, buffer.dtype.nbytes)
         made.append(Port(name, buffer.label, buffer.dtype, buffer.shape, buffer.quantisation, align, offset))
     return tuple(made[: len(program.inputs)]), tuple(made[len(program.inputs) :])
 
