@@ -18,7 +18,7 @@ from aot.bundle import Bundle, Entry
 from aot.errors import CompileError, InternalError
 from aot.run import memory
 from aot.run.hooks import Watch, compiled_hooks
-from aot.run.layout import Grid, Layout, check_return, check_stack, describe_layer, lay_out
+from aot.run.layout import SAVED, Grid, Layout, check_return, check_stack, describe_layer, lay_out
 from aot.run.memory import Placed
 from aot.run.result import RunResult
 from aot.target import Target
@@ -26,8 +26,6 @@ from aot.target import Target
 # Everything below 0x40000000: beyond it a Cortex-M has peripherals, from which it executes nothing.
 _GRID = Grid(code=(0x10_0000, 0x2000_0000), ram=(0x2000_0000, 0x4000_0000), page=4096, gap=64 * 1024)
 _STOP = 0x1000
-_SAVED = 0x5AFE0000  # + register number: what a callee-saved register holds before the call
-_SAVED_REGISTERS = ("r4", "r5", "r6", "r7", "r8", "r9", "r10", "r11")
 
 
 def run(bundle: Bundle, entry: Entry, inputs: Sequence[np.ndarray], limit: int) -> RunResult:
@@ -157,11 +155,9 @@ class _Machine:
         self._write("lr", _STOP | 1)
 
     def _saved(self) -> dict[str, int]:
-        """What the registers that a function must preserve hold before the call (AAPCS32, section 6.1)."""
-        saved = {name: _SAVED + int(name[1:]) for name in _SAVED_REGISTERS}
-        if self._fpu:
-            saved.update({f"d{number}": 0x3FF0_0000_0000_0000 + number for number in range(8, 16)})
-        return {**saved, "sp": self._layout.stack_pointer}
+        """What the registers that a function must preserve hold before the call."""
+        floats = {f"d{number}": 0x3FF0_0000_0000_0000 + number for number in range(8, 16)} if self._fpu else {}
+        return {**SAVED, **floats, "sp": self._layout.stack_pointer}
 
     def _explain(self, error: Any) -> str:
         """What the engine's error means. `_on_fault` has seen accesses to unmapped or protected memory."""

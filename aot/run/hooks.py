@@ -1,7 +1,7 @@
 """What Unicorn calls at each block and each memory access, as machine code: a Python callback would take most of a run's time.
 
 Enters: an image, the layers' symbols. Leaves: `Watch`, whose `state` the hooks fill in.
-Invariant: a block's instructions are counted from a table that the decoder made; a block that does not begin and end on the table's
+Invariant: a block's instructions are counted from a table that the decoder made; a block that does not begin at one of the table's
 instructions is noticed.
 """
 
@@ -50,8 +50,6 @@ count:
   %visited = load ptr, ptr %visited_at
   %seen_first = getelementptr i8, ptr %visited, i64 %first
   store i8 1, ptr %seen_first
-  %seen_last = getelementptr i8, ptr %visited, i64 %last
-  store i8 1, ptr %seen_last
   %enter_at = getelementptr %State, ptr %state, i32 0, i32 10
   %enter = load ptr, ptr %enter_at
   %owner_at = getelementptr i32, ptr %enter, i64 %first
@@ -162,10 +160,10 @@ class Watch:
 
     def __init__(self, image: Image, owners: Sequence[str], limit: int, unaligned: bool) -> None:
         starts, multiple = decode(image)
-        self._starts = np.append(starts, True)
+        self._starts = starts
         self._before = np.concatenate(([0], np.cumsum(starts))).astype(np.uint32)
-        self._visited = np.zeros(len(starts) + 1, np.uint8)
-        self._enter = np.zeros(len(starts) + 1, np.uint32)
+        self._visited = np.zeros(len(starts), np.uint8)
+        self._enter = np.zeros(len(starts), np.uint32)
         self._strict = (multiple if unaligned else np.ones(len(starts))).astype(np.uint8)
         self.counts = np.zeros(len(owners) + 1, np.uint64)
         for number, name in enumerate(owners, 1):
@@ -178,7 +176,7 @@ class Watch:
         self.state.strict = self._strict.ctypes.data
 
     def check(self) -> None:
-        """InternalError if a block began or ended within an instruction: then the decoder was wrong."""
+        """InternalError if a block began where the decoder saw no instruction."""
         if np.any(self._visited.astype(bool) & ~self._starts):
             raise InternalError("the instruction counter decoded the code differently from the emulator")
 

@@ -16,6 +16,9 @@ from aot.errors import CompileError, InternalError
 from aot.run.image import Image, ObjectFile
 from aot.run.memory import Placed, Region, place, relation
 
+SAVED = {f"r{number}": 0x5AFE0000 + number for number in range(4, 12)}
+"""What the registers that a function must preserve hold before the call (AAPCS32, section 6.1)."""
+
 _STACK_MARGIN = 4096
 
 

@@ -1,0 +1,294 @@
+"""The bare-metal program that calls an entry on an emulated board, made without a compiler.
+
+Enters: a target, a layout. Leaves: `Firmware`: bytes at addresses, and how to read what they report.
+Invariant: it is Armv6-M code, so that every Cortex-M runs it; outside the call it writes nothing but its report.
+Sources: Armv7-M and Armv8-M reference manuals (system registers), "Semihosting for AArch32 and AArch64", Cortex-M System Design Kit (UART).
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from dataclasses import dataclass
+
+from aot.bundle import Entry
+from aot.errors import InternalError
+from aot.run.layout import SAVED, Layout
+from aot.run.thumb import HS, NE, SP, Thumb
+from aot.target import Target
+
+NBYTES = 4096  # what the vector table and the program may take
+REPORT_NBYTES = 128
+RETURNED, FAULTED, HUNG = 1, 2, 3
+
+_STATUS, _BEFORE, _AFTER, _WRAPS, _RESULT, _SP, _REGISTERS = 0, 1, 2, 3, 4, 5, 6  # words of the report
+_CAUSE, _MEMORY_ADDRESS, _BUS_ADDRESS, _FILE = 14, 15, 16, 17  # _FILE: three words, what SYS_WRITE takes
+_SYSTICK_CONTROL, _SYSTICK_RELOAD, _SYSTICK_VALUE = 0xE000E010, 0xE000E014, 0xE000E018
+_CCR, _CFSR, _MMFAR, _BFAR, _CPACR = 0xE000ED14, 0xE000ED28, 0xE000ED34, 0xE000ED38, 0xE000ED88
+_MPU_CONTROL, _MPU_NUMBER, _MPU_BASE, _MPU_LIMIT, _MPU_ATTRIBUTES = 0xE000ED94, 0xE000ED98, 0xE000ED9C, 0xE000EDA0, 0xE000EDC0
+_DEMCR, _DWT_CONTROL, _DWT_CYCLES = 0xE000EDFC, 0xE0001000, 0xE0001004
+_UNALIGN_TRAP, _LOW_OVERHEAD_LOOPS = 1 << 3, 1 << 19
+_OPEN, _WRITE, _EXIT, _WRITE_BINARY, _FINISHED = 1, 5, 0x18, 5, 0x20026  # semihosting
+_ALL = 0xFFFFFFFF
+
+
+@dataclass(frozen=True)
+class Clock:
+    """What counts instructions. instructions_per_tick: of SysTick; None: DWT's cycle counter, an instruction a cycle."""
+
+    instructions_per_tick: float | None
+    limit: int
+
+    @property
+    def period(self) -> int:
+        """Ticks from one wrap of SysTick to the next."""
+        return min(1 << 24, max(2, math.ceil(self.limit / (self.instructions_per_tick or 1))))
+
+    @property
+    def wraps(self) -> int:
+        """Wraps after which the call counts as hung."""
+        return math.ceil(self.limit / (self.instructions_per_tick or 1) / self.period)
+
+    @property
+    def address(self) -> int:
+        return _DWT_CYCLES if self.instructions_per_tick is None else _SYSTICK_VALUE
+
+    def instructions(self, before: int, after: int, wraps: int) -> int:
+        """Instructions from one reading to the other, to within a tick. SysTick starts at 0 and counts down."""
+        if self.instructions_per_tick is None:
+            return (after - before) % (1 << 32)
+        ticks = wraps * self.period + (-after % self.period) - (-before % self.period)
+        return round(ticks * self.instructions_per_tick)
+
+
+@dataclass(frozen=True)
+class Output:
+    """How the firmware hands memory over: into a file of the host by semihosting, or to a CMSDK UART byte by byte."""
+
+    path: str = ""
+    uart: int = 0
+
+
+@dataclass(frozen=True)
+class Report:
+    """What the firmware says about the call. cause: the CFSR register; pc, address: of the fault (address None: it has none)."""
+
+    status: int
+    code: int
+    registers: dict[str, int]
+    instructions: int
+    cause: int
+    address: int | None
+    pc: int
+
+
+@dataclass(frozen=True)
+class Firmware:
+    """`blobs`: bytes to load at addresses. `dumped`: first address and size of the memory it hands over; the report lies at its start."""
+
+    blobs: tuple[tuple[int, bytes], ...]
+    vectors: int
+    dumped: tuple[int, int]
+    overhead: int
+    clock: Clock
+
+    def report(self, memory: bytes) -> Report:
+        """Read the report out of the dumped memory. InternalError if there is none."""
+        words = struct.unpack(f"<{REPORT_NBYTES // 4}I", memory[:REPORT_NBYTES]) if len(memory) == self.dumped[1] else (0,)
+        if words[_STATUS] not in (RETURNED, FAULTED, HUNG):
+            raise InternalError("the board's firmware did not report how the call ended")
+        registers = {name: words[_REGISTERS + index] for index, name in enumerate(SAVED)}
+        counted = self.clock.instructions(words[_BEFORE], words[_AFTER], words[_WRAPS]) - self.overhead
+        address = words[_MEMORY_ADDRESS] if words[_CAUSE] & 1 << 7 else words[_BUS_ADDRESS] if words[_CAUSE] & 1 << 15 else None
+        offset = words[_SP] + 24 - self.dumped[0]  # the stacked program counter
+        pc = int.from_bytes(memory[offset : offset + 4], "little") if 0 <= offset <= len(memory) - 4 else 0
+        registers["sp"] = words[_SP]
+        return Report(words[_STATUS], words[_RESULT], registers, max(0, counted), words[_CAUSE], address, pc)
+
+    def part(self, memory: bytes, start: int, end: int) -> bytes:
+        """Bytes [start, end) of the board, of the dumped memory."""
+        return memory[start - self.dumped[0] : end - self.dumped[0]]
+
+
+def build(target: Target, entry: Entry, layout: Layout, output: Output, clock: Clock, protect: bool) -> Firmware:
+    """The firmware that calls `entry` once. `protect`: program an Armv8-M MPU, so that accesses outside the layout fault."""
+    function = layout.image.by_name.get(entry.symbol)
+    if function is None:
+        raise InternalError(f"the object has no function {entry.symbol}")
+    vectors, report = target.memory.get("vectors", target.memory["code"]), target.memory["ram"]
+    nbytes = max(placed.end for placed in layout.all if placed.start >= report) - report
+    code = Thumb(vectors + 64)
+    setup = _setup(target, layout, clock, output)
+    _apply(code, "setup", setup + (_protection(layout, vectors, report) if protect else []))
+    overhead = _call(code, layout, function.address | 1, clock, report)
+    _finish(code, report, output, (report, nbytes), protect)
+    _handlers(code, report, clock)
+    text = code.assemble()
+    fault, tick = code.address_of("fault") | 1, code.address_of("tick") | 1
+    table = struct.pack("<16I", layout.stack_pointer, (vectors + 64) | 1, *[fault] * 13, tick)
+    if len(table + text) > NBYTES:
+        raise InternalError(f"the board's firmware takes {len(table + text)} bytes")
+    first = bytearray(REPORT_NBYTES)
+    struct.pack_into("<3I", first, 4 * _FILE, 0, report, nbytes)
+    pages = [(placed.start, placed.image) for placed in layout.all if placed.end > placed.start]
+    return Firmware(((vectors, table + text), (report, bytes(first)), *pages), vectors, (report, nbytes), overhead, clock)
+
+
+def _setup(target: Target, layout: Layout, clock: Clock, output: Output) -> list[int]:
+    """What to do to registers before the call, three words each: address, mask of the bits that stay, bits to set."""
+    steps = []
+    if "fpu" in target.has:
+        steps += [_CPACR, _ALL, 0xF << 20]
+    if "unaligned" not in target.has:
+        steps += [_CCR, _ALL, _UNALIGN_TRAP]
+    if "mve" in target.has:
+        steps += [_CCR, _ALL, _LOW_OVERHEAD_LOOPS]
+    if output.uart:
+        steps += [output.uart + 16, 0, 16, output.uart + 8, 0, 1]  # BAUDDIV, CTRL: transmit
+    if clock.instructions_per_tick is None:
+        return [*steps, _DEMCR, _ALL, 1 << 24, _DWT_CONTROL, _ALL, 1]
+    return [*steps, _SYSTICK_RELOAD, 0, clock.period - 1, _SYSTICK_VALUE, 0, 0, _SYSTICK_CONTROL, 0, 7]
+
+
+def _protection(layout: Layout, vectors: int, report: int) -> list[int]:
+    """Steps that give the MPU a region for everything that may be touched."""
+    writable, read_only, execute_never = 0, 2 << 1, 1
+    regions = [(vectors, vectors + NBYTES, read_only), (report, report + REPORT_NBYTES, writable | execute_never)]
+    for placed in layout.all:
+        access = writable if placed.region.writable else read_only
+        regions.append((placed.start, placed.end, access | (0 if placed is layout.code else execute_never)))
+    steps = [_MPU_ATTRIBUTES, 0, 0x44]  # normal memory, not cached
+    for number, (start, end, access) in enumerate(region for region in regions if region[1] > region[0]):
+        steps += [_MPU_NUMBER, 0, number, _MPU_BASE, 0, start | access, _MPU_LIMIT, 0, end - 32 | 1]
+    return [*steps, _MPU_CONTROL, 0, 1]
+
+
+def _apply(code: Thumb, name: str, steps: list[int]) -> None:
+    """Do the steps that `_setup` describes."""
+    code.words(name, steps)
+    code.words(f"{name}_end", [])
+    code.load(0, name)
+    code.load(1, f"{name}_end")
+    code.label("step")
+    code.read_next(0, (2, 3, 4))
+    code.read(5, 2)
+    code.and_(5, 3)
+    code.or_(5, 4)
+    code.write(5, 2)
+    code.compare(0, 1)
+    code.branch("step", NE)
+    code.barrier()
+
+
+def _call(code: Thumb, layout: Layout, function: int, clock: Clock, report: int) -> int:
+    """Call the function and store what is left in registers. Returns the instructions between the clock's readings that are not its own."""
+    for name, value in reversed(SAVED.items()):
+        number = int(name[1:])
+        code.load(number if number < 8 else 0, value)
+        if number >= 8:
+            code.move(number, 0)
+    code.load(0, function)
+    code.move(12, 0)
+    code.load(0, clock.address)
+    first = len(code)
+    code.read(0, 0)
+    code.load(1, report)
+    code.write(0, 1, _BEFORE)
+    for number, placed in enumerate(layout.arguments[:4]):
+        code.load(number, placed.address)
+    code.call(12)
+    code.load(1, clock.address)
+    last = len(code)
+    code.read(1, 1)
+    code.load(2, report)
+    code.write(1, 2, _AFTER)
+    code.write(0, 2, _RESULT)
+    for number, word in ((SP, _SP), *((int(name[1:]), _REGISTERS + index) for index, name in enumerate(SAVED))):
+        if number >= 8:
+            code.move(3, number)
+        code.write(3 if number >= 8 else number, 2, word)
+    code.load(0, RETURNED)
+    return last - first
+
+
+def _finish(code: Thumb, report: int, output: Output, dumped: tuple[int, int], protect: bool) -> None:
+    """Store the status, which is in r0, and hand memory over."""
+    code.label("finish")
+    code.load(1, report)
+    code.write(0, 1, _STATUS)
+    code.load(0, 0)
+    for register in (_SYSTICK_CONTROL, *((_MPU_CONTROL,) if protect else ())):
+        code.load(1, register)
+        code.write(0, 1)
+    code.barrier()
+    if output.uart:
+        _transmit(code, output.uart, dumped)
+    else:
+        _write_file(code, output.path, report)
+    code.label("idle")
+    code.wait()
+    code.branch("idle")
+
+
+def _transmit(code: Thumb, uart: int, dumped: tuple[int, int]) -> None:
+    """Every byte to the UART's DATA register, once STATE says that it is not full."""
+    code.load(0, dumped[0])
+    code.load(1, dumped[0] + dumped[1])
+    code.load(2, uart)
+    code.load(4, 1)
+    code.load(5, 0)
+    code.label("transmit")
+    code.read(3, 2, 1)
+    code.and_(3, 4)
+    code.compare(3, 5)
+    code.branch("transmit", NE)
+    code.read_byte(3, 0)
+    code.write(3, 2)
+    code.add(0, 1)
+    code.compare(0, 1)
+    code.branch("transmit", NE)
+
+
+def _write_file(code: Thumb, path: str, report: int) -> None:
+    """SYS_OPEN, SYS_WRITE (its parameters are in the report) and SYS_EXIT."""
+    name = path.encode()
+    padded = name + bytes(4 - len(name) % 4)
+    code.words("path", struct.unpack(f"<{len(padded) // 4}I", padded))
+    code.words("open", ["path", _WRITE_BINARY, len(name)])
+    code.load(0, _OPEN)
+    code.load(1, "open")
+    code.semihost()
+    code.load(1, report + 4 * _FILE)
+    code.write(0, 1)
+    code.load(0, _WRITE)
+    code.semihost()
+    code.load(0, _EXIT)
+    code.load(1, _FINISHED)
+    code.semihost()
+
+
+def _handlers(code: Thumb, report: int, clock: Clock) -> None:
+    """`fault` stores why and where; `tick` counts SysTick's wraps and ends a call that takes too long."""
+    code.label("fault")
+    code.load(2, report)
+    for register, word in ((_CFSR, _CAUSE), (_MMFAR, _MEMORY_ADDRESS), (_BFAR, _BUS_ADDRESS)):
+        code.load(1, register)
+        code.read(1, 1)
+        code.write(1, 2, word)
+    code.load(0, FAULTED)
+    code.branch("leave")
+    code.label("tick")
+    code.load(2, report)
+    code.read(1, 2, _WRAPS)
+    code.add(1, 1)
+    code.write(1, 2, _WRAPS)
+    code.load(0, clock.wraps)
+    code.compare(1, 0)
+    code.branch("hung", HS)
+    code.leave()
+    code.label("hung")
+    code.load(0, HUNG)
+    code.label("leave")
+    code.move(3, SP)
+    code.write(3, 2, _SP)
+    code.branch("finish")
