@@ -1,0 +1,337 @@
+"""Convolutions and dense layers: gather a block of pixels, multiply it with all channels, go on.
+
+Enters: contractions. Leaves: `Implementation`s, or the sentence why not.
+Invariant: every output element is computed once, from inputs read before it is stored, so that a fused operand may be overwritten in place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from math import prod
+
+from aot.backends.cmsis_nn.dsp import Dsp
+from aot.backends.cmsis_nn.ending import Output
+from aot.backends.cmsis_nn.fused import operands_of
+from aot.backends.cmsis_nn.gather import Patches, Pixels, gather_run
+from aot.backends.cmsis_nn.operands import Layer, read_layer
+from aot.backends.cmsis_nn.packing import Packed, Tile, can_interleave, pack, paired
+from aot.backends.cmsis_nn.product import Core, Placement
+from aot.graph.ir import DType
+from aot.graph.primitive import Contract, Primitive
+from aot.llvm.emission import KernelFunction
+from aot.llvm.types import I32, Value
+from aot.lower.implementation import Implementation, Rows
+from aot.lower.inplace import elementwise_overwrites
+from aot.lower.program import Buffer, Program
+from aot.target import Target
+
+_CODE_NBYTES = 36 * 1024
+"""What the inner loops of a whole model may take; each layer unrolls according to its share."""
+_TAIL_UNROLL = 8
+
+
+def claim_pointwise(program: Program, instruction: Primitive, target: Target) -> Implementation | str:
+    """1x1 convolutions of any stride."""
+    layer = read_layer(program, instruction, target, "conv")
+    if isinstance(layer, str):
+        return layer
+    if layer.geometry.kernel != (1, 1):
+        return f"a {layer.geometry.kernel[0]}x{layer.geometry.kernel[1]} kernel, not 1x1"
+    return _implementation(program, layer, "conv 1x1")
+
+
+def claim_convolution(program: Program, instruction: Primitive, target: Target) -> Implementation | str:
+    """Convolutions of any kernel, stride, dilation and padding."""
+    layer = read_layer(program, instruction, target, "conv")
+    if isinstance(layer, str):
+        return layer
+    return _implementation(program, layer, f"conv {layer.geometry.kernel[0]}x{layer.geometry.kernel[1]}")
+
+
+def claim_dense(program: Program, instruction: Primitive, target: Target) -> Implementation | str:
+    """Fully connected layers on any number of rows."""
+    layer = read_layer(program, instruction, target, "dense")
+    return layer if isinstance(layer, str) else _implementation(program, layer, "dense")
+
+
+def _implementation(program: Program, layer: Layer, kernel: str) -> Implementation:
+    plan = _plan(program, layer)
+    instruction, packed = layer.instruction, plan.packed
+    weights = Buffer(f"{instruction.out}.packed", DType.INT32, packed.data.shape, "constant", data=packed.data, align=4)
+    reads, constants = operands_of(program, instruction, layer.split.rest)
+    return Implementation(
+        kernel=kernel,
+        instruction=instruction,
+        reads=reads,
+        writes=(instruction.out,),
+        constants=(weights, *constants),
+        emit=lambda function: _Emitter(function, plan, weights.name).emit(),
+        scratch_nbytes=plan.slots_nbytes + plan.patches.patch_nbytes,
+        overwrites=elementwise_overwrites(program, instruction),
+        rows=Rows(layer.geometry.output[1], plan.rows_per_step, plan.needs),
+        style="ordered",
+        notes=(str(packed.form), f"{packed.tile.pixels} pixels x {2 * packed.tile.pairs} channels"),
+    )
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """All decisions for one layer. by_rows: rows are computed one at a time, else pixels run on across rows."""
+
+    layer: Layer
+    patches: Patches
+    packed: Packed
+    by_rows: bool
+    rows_per_step: int
+
+    @property
+    def tile(self) -> Tile:
+        return self.packed.tile
+
+    @property
+    def slots_nbytes(self) -> int:
+        return 4 * self.tile.pixels * self.tile.words
+
+    @property
+    def has_tail(self) -> bool:
+        """Whether a step can end with fewer pixels than a block."""
+        return _has_tail(self.layer, self.tile.pixels, self.by_rows, self.rows_per_step)
+
+    def needs(self, y0: int, y1: int) -> tuple[int, int]:
+        """Input rows that output rows [y0, y1) read."""
+        return needed_rows(self.layer, y0, y1)
+
+
+def needed_rows(layer: Layer, y0: int, y1: int) -> tuple[int, int]:
+    """Input rows [first, last) that output rows [y0, y1) of a layer read."""
+    g = layer.geometry
+    first = y0 * g.stride[0] - g.pad_top
+    last = (y1 - 1) * g.stride[0] - g.pad_top + (g.kernel[0] - 1) * g.dilation[0] + 1
+    return max(0, min(first, g.input[1] - 1)), max(min(last, g.input[1]), 1)
+
+
+def _plan(program: Program, layer: Layer) -> _Plan:
+    patches = Patches.of(layer)
+    rest_axes = layer.rest_axes
+    rank = len(layer.instruction.space)
+    by_rows = bool(rest_axes & set(range(rank - 1))) or layer.out.row not in (0, layer.geometry.output[2] * layer.out.pixel)
+    _, height, width, _ = layer.geometry.output
+    channels = paired(len(layer.bias))
+    words = len(patches.order) // 2
+    choices = [(pixels, pairs) for pixels, pairs in ((4, 1), (3, 1), (2, 2), (2, 1), (1, 2), (1, 1)) if len(channels) % (2 * pairs) == 0]
+    run = width if by_rows else width * height
+    pixels, pairs = min(choices, key=lambda choice: _cost(words, run, *choice))
+    rows_per_step = 2 if not by_rows and height % 2 == 0 and width % pixels and 2 * width % pixels == 0 else 1
+    interleaved = can_interleave(layer, channels)
+    tail = _has_tail(layer, pixels, by_rows, rows_per_step)
+    tile = _tile(words, pixels, pairs, _share(program, layer), interleaved, tail)
+    return _Plan(layer, patches, pack(layer, patches.order, tile, interleaved), by_rows, rows_per_step)
+
+
+def _has_tail(layer: Layer, pixels: int, by_rows: bool, rows_per_step: int) -> bool:
+    _, height, width, _ = layer.geometry.output
+    if by_rows or height == 1:
+        return width % pixels != 0
+    return (width * rows_per_step) % pixels != 0
+
+
+def _cost(words: int, run: int, pixels: int, pairs: int) -> float:
+    """Instructions for a pair of channels and `run` pixels."""
+    per_word = {(4, 1): 12, (3, 1): 10, (2, 2): 6, (2, 1): 6.5, (1, 2): 3.75, (1, 1): 4}[pixels, pairs]
+    single = 0 if pixels == 1 else 4.5
+    blocks, left = divmod(run, pixels)
+    return blocks * (words * per_word + 7 * pixels + 14 / pairs) + left * (words * single + 21)
+
+
+def _share(program: Program, layer: Layer) -> int:
+    """Bytes of code for this layer's inner loop: contractions share them by the square root of their work."""
+    works = [one.geometry.macs**0.5 for one in program.instructions if isinstance(one, Contract) and one.geometry is not None]
+    return int(_CODE_NBYTES * layer.geometry.macs**0.5 / max(sum(works), 1))
+
+
+def _tile(words: int, pixels: int, pairs: int, code_nbytes: int, interleaved: bool, tail: bool) -> Tile:
+    """How far to unroll: all of a slot, or equal parts that fit the code size (and LDRD's reach)."""
+    per_word = {(4, 1): 46, (3, 1): 40, (2, 2): 46, (2, 1): 26, (1, 2): 30, (1, 1): 16}[pixels, pairs]
+    most = max(4, min(60 // pixels * (4 if pixels == 1 else 4), code_nbytes // per_word))
+    turns = -(-words // most)
+    unroll = -(-words // turns)
+    multiple = 4 if tail and turns * unroll > _TAIL_UNROLL else 1 if interleaved else 2
+    return Tile(pixels, pairs, -(-unroll // multiple) * multiple, turns)
+
+
+@dataclass
+class _Emitter:
+    """Emits one layer's function."""
+
+    function: KernelFunction
+    plan: _Plan
+    weights: str
+    dsp: Dsp = field(init=False)
+    output: Output = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.dsp = Dsp(self.function)
+        self.output = Output(self.dsp, self.plan.layer)
+
+    def emit(self) -> None:
+        layer, dsp = self.plan.layer, self.dsp
+        instruction = layer.instruction
+        source = self.function.pointer(instruction.left.buffer)
+        target = dsp.at(self.function.pointer(instruction.out), layer.out.offset * self.output.nbytes)
+        images, in_step = layer.geometry.input[0], prod(layer.geometry.input[1:])
+        with dsp.repeat(images, [source, target]) as carried:
+            number = I32(0) if images == 1 else dsp.builder.sub(I32(images), carried.index)
+            self._image(*carried.values, number)
+            carried.next = (dsp.at(carried.values[0], in_step), dsp.at(carried.values[1], layer.out.image * self.output.nbytes))
+
+    def _image(self, source: Value, target: Value, number: Value) -> None:
+        layer, dsp, builder = self.plan.layer, self.dsp, self.dsp.builder
+        y0, y1 = self.function.y0, self.function.y1
+        width, row_nbytes = layer.geometry.output[2], layer.out.row * self.output.nbytes
+        rows = builder.sub(y1, y0)
+        start = dsp.at(target, builder.mul(y0, I32(row_nbytes)))
+        if self.plan.by_rows and layer.geometry.output[1] > 1:
+            with dsp.repeat(rows, [start, y0]) as carried:
+                out, row = carried.values
+                self._line(source, out, row, I32(width), number)
+                carried.next = (dsp.at(out, row_nbytes), builder.add(row, I32(1)))
+        elif layer.geometry.output[1] == 1:
+            self._line(source, target, I32(0), I32(width), number)
+        else:
+            self._line(source, start, y0, builder.mul(rows, I32(width)), number)
+
+    def _line(self, image: Value, out: Value, row: Value, count: Value, number: Value) -> None:
+        """`count` pixels from the start of output row `row` on, in blocks."""
+        plan, dsp, builder = self.plan, self.dsp, self.dsp.builder
+        pixels = plan.tile.pixels
+        at = self._first(image, row)
+        extra = pixels - 1 if plan.has_tail else 0
+        blocks = builder.udiv(builder.add(count, I32(extra)), I32(pixels))
+        with dsp.repeat(blocks, [*at, out, count, I32(0)]) as carried:
+            *at, here, left, column = carried.values
+            block = _Block(image, row, column, number, here)
+            if plan.has_tail:
+                at = self._with_tail(block, at, left)
+            else:
+                at = self._full(block, self._gather(block, at, pixels))
+            forward = dsp.at(here, pixels * plan.layer.out.pixel * self.output.nbytes)
+            carried.next = (*at, forward, builder.sub(left, I32(pixels)), builder.add(column, I32(pixels)))
+
+    def _with_tail(self, block: _Block, at: list[Value], left: Value) -> list[Value]:
+        """A block that may be the last, shorter one: its pixels are then computed one by one."""
+        plan, dsp, builder = self.plan, self.dsp, self.dsp.builder
+        pixels = plan.tile.pixels
+        is_full = builder.icmp_signed(">=", left, I32(pixels))
+        if not plan.patches.contiguous:
+            at = self._gather(block, at, builder.select(is_full, I32(pixels), left))
+        with builder.if_else(is_full) as (then, otherwise):
+            with then:
+                self._full(block, self._gather(block, at, pixels) if plan.patches.contiguous else at)
+            with otherwise:
+                self._rest(block, at, left)
+        return [dsp.at(at[0], pixels * plan.layer.geometry.input[3])] if plan.patches.contiguous else at
+
+    def _full(self, block: _Block, at: list[Value]) -> list[Value]:
+        tile = self.plan.tile
+        Core(self.plan.packed, tile.pixels, tile.pixels, tile.unroll).emit(self.dsp, self._placement(block, self._slots))
+        return at
+
+    def _rest(self, block: _Block, at: list[Value], left: Value) -> None:
+        """`left` pixels one by one, from their slots, or gathered into the first slot."""
+        plan, dsp = self.plan, self.dsp
+        tile, depth = plan.tile, plan.layer.geometry.input[3]
+        unroll = next(step for step in range(_TAIL_UNROLL, 0, -1) if tile.words % step == 0)
+        core = Core(plan.packed, 1, tile.pixels, unroll)
+        with dsp.repeat(left, [at[0], self._slots, block.out, block.column]) as carried:
+            source, slot, out, column = carried.values
+            if plan.patches.contiguous:
+                gather_run(dsp, source, slot, depth, Pixels(1, 0, tile.pixels, plan.patches.aligned))
+            core.emit(dsp, self._placement(_Block(block.image, block.row, column, block.number, out), slot))
+            forward = dsp.at(out, plan.layer.out.pixel * self.output.nbytes)
+            if plan.patches.contiguous:
+                carried.next = (dsp.at(source, depth), slot, forward, dsp.builder.add(column, I32(1)))
+            else:
+                carried.next = (source, dsp.at(slot, 4), forward, dsp.builder.add(column, I32(1)))
+
+    # Where pixels come from: a pointer to the next one (contiguous), or its output row and column.
+
+    def _first(self, image: Value, row: Value) -> list[Value]:
+        _, _, width, depth = self.plan.layer.geometry.input
+        if self.plan.patches.contiguous:
+            return [self.dsp.at(image, self.dsp.builder.mul(row, I32(width * depth)))]
+        return [row, I32(0)]
+
+    def _gather(self, block: _Block, at: list[Value], count: int | Value) -> list[Value]:
+        """Gather `count` pixels into the slots; where the next pixel comes from."""
+        plan, dsp = self.plan, self.dsp
+        pixels, depth = plan.tile.pixels, plan.layer.geometry.input[3]
+        if plan.patches.contiguous:
+            gather_run(dsp, at[0], self._slots, depth, Pixels(pixels, depth, pixels, plan.patches.aligned))
+            return [dsp.at(at[0], pixels * depth)]
+        patch = dsp.at(self._slots, plan.slots_nbytes)
+        with dsp.repeat(count, [*at, self._slots]) as carried:
+            row, column, slot = carried.values
+            plan.patches.gather(dsp, block.image, row, column, slot, pixels, patch)
+            carried.next = (*self._following(row, column), dsp.at(slot, 4))
+        return list(carried.results[:2])
+
+    def _following(self, row: Value, column: Value) -> tuple[Value, Value]:
+        """The next output pixel."""
+        builder, width = self.dsp.builder, self.plan.layer.geometry.output[2]
+        right = builder.add(column, I32(1))
+        if self.plan.by_rows or self.plan.layer.geometry.output[1] == 1:
+            return row, right
+        ends = builder.icmp_signed("==", right, I32(width))
+        return builder.add(row, builder.zext(ends, I32)), builder.select(ends, I32(0), right)
+
+    @property
+    def _slots(self) -> Value:
+        return self.function.scratch
+
+    def _placement(self, block: _Block, slots: Value) -> Placement:
+        layer = self.plan.layer
+        return Placement(
+            self.function.pointer(self.weights),
+            slots,
+            block.out,
+            self.output,
+            layer.out.pixel,
+            len(layer.instruction.space) - 1,
+            self._axes(block),
+        )
+
+    def _axes(self, block: _Block) -> Callable[[int], dict[int, Value]]:
+        """The iteration axes of a block's pixels, for what is fused."""
+        layer, builder = self.plan.layer, self.dsp.builder
+        wanted = layer.rest_axes
+
+        def axes(pixel: int) -> dict[int, Value]:
+            column = builder.add(block.column, I32(pixel))
+            if layer.geometry.kind != "dense":
+                return {0: block.number, 1: block.row, 2: column}
+            return self._row_axes(column, wanted)
+
+        return axes
+
+    def _row_axes(self, row: Value, wanted: frozenset[int]) -> dict[int, Value]:
+        """A dense layer's row number, shared out to its row axes."""
+        builder, space = self.dsp.builder, self.plan.layer.instruction.space[:-1]
+        found: dict[int, Value] = {}
+        for number in range(len(space)):
+            if number in wanted and space[number] > 1:
+                inner = prod(space[number + 1 :])
+                quotient = row if inner == 1 else builder.udiv(row, I32(inner))
+                found[number] = quotient if prod(space[:number]) == 1 else builder.urem(quotient, I32(space[number]))
+        return found
+
+
+@dataclass(frozen=True)
+class _Block:
+    """A block of pixels: its input image, output row, first column, image number, and its first output's address."""
+
+    image: Value
+    row: Value
+    column: Value
+    number: Value
+    out: Value

@@ -1,0 +1,203 @@
+"""Instructions of Armv7E-M's DSP extension, one method for one instruction, in the order of the calls.
+
+Enters: a `KernelFunction`. Leaves: LLVM instructions at its builder's position that LLVM selects as the named ones.
+Invariant: loads of pairs and of constants are volatile: LLVM then forms LDRD, and neither merges nor hoists them into spills.
+
+What selects what was found by experiment: LDRD and STRD from volatile 64-bit accesses; SMMLA from the upper half of a 64-bit product plus
+an addend; shifts and rotations by constants fold into SSAT, SXTB16 and AND; PKHBT from a masked `or`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from llvmlite import ir
+
+from aot.llvm.emission import Carried, KernelFunction
+from aot.llvm.types import I8, I16, I32, I64, Builder, Value, known_integer
+
+REACH = 1020
+"""The largest offset of LDRD and STRD, in bytes."""
+
+
+class _VolatileLoad(ir.instructions.LoadInstr):
+    def descr(self, buf: list[str]) -> None:
+        pointer = self.operands[0]
+        buf.append(f"load volatile {self.type}, ptr {pointer.get_reference()}, align {self.align}\n")
+
+
+class _VolatileStore(ir.instructions.StoreInstr):
+    def descr(self, buf: list[str]) -> None:
+        value, pointer = self.operands
+        buf.append(f"store volatile {value.type} {value.get_reference()}, ptr {pointer.get_reference()}, align {self.align}\n")
+
+
+class Dsp:
+    """Emits instructions. Pointers are opaque, offsets in bytes, values int32 unless said otherwise."""
+
+    def __init__(self, function: KernelFunction) -> None:
+        self.function = function
+        self.builder: Builder = function.builder
+
+    # Addresses and memory.
+
+    def at(self, pointer: Value, offset: int | Value) -> Value:
+        """pointer + offset."""
+        if isinstance(offset, int):
+            if offset == 0:
+                return pointer
+            offset = I32(offset)
+        return self.builder.gep(pointer, [offset], inbounds=True, source_etype=I8)
+
+    def _volatile_load(self, pointer: Value, type: ir.Type, align: int) -> Value:
+        load = _VolatileLoad(self.builder.block, pointer, "", typ=type)
+        load.align = align
+        self.builder._insert(load)
+        return load
+
+    def word(self, pointer: Value, offset: int = 0) -> Value:
+        """LDR of an aligned word (volatile)."""
+        return self._volatile_load(self.at(pointer, offset), I32, 4)
+
+    def pair(self, pointer: Value, offset: int = 0) -> tuple[Value, Value]:
+        """LDRD of two aligned words (volatile); two LDR beyond its reach."""
+        if offset > REACH:
+            return self.word(pointer, offset), self.word(pointer, offset + 4)
+        both = self._volatile_load(self.at(pointer, offset), I64, 4)
+        low = self.builder.trunc(both, I32)
+        return low, self.builder.trunc(self.builder.lshr(both, I64(32)), I32)
+
+    def words(self, pointer: Value, offset: int, count: int) -> list[Value]:
+        """`count` words, by LDRD where possible."""
+        found: list[Value] = []
+        for number in range(0, count - 1, 2):
+            found += self.pair(pointer, offset + 4 * number)
+        return found + ([self.word(pointer, offset + 4 * (count - 1))] if count % 2 else [])
+
+    def any_word(self, pointer: Value, offset: int = 0) -> Value:
+        """LDR at any address."""
+        return self.builder.load(self.at(pointer, offset), align=1, typ=I32)
+
+    def byte(self, pointer: Value, offset: int = 0) -> Value:
+        """LDRSB."""
+        return self.builder.sext(self.builder.load(self.at(pointer, offset), align=1, typ=I8), I32)
+
+    def store_word(self, value: Value, pointer: Value, offset: int = 0) -> None:
+        """STR, aligned (volatile: it keeps its place)."""
+        self.volatile_store(value, self.at(pointer, offset), 4)
+
+    def store_pair(self, low: Value, high: Value, pointer: Value, offset: int = 0) -> None:
+        """STRD, aligned (volatile); two STR beyond its reach."""
+        if offset > REACH:
+            self.store_word(low, pointer, offset)
+            self.store_word(high, pointer, offset + 4)
+            return
+        upper = self.builder.shl(self.builder.zext(high, I64), I64(32))
+        self.volatile_store(self.builder.or_(self.builder.zext(low, I64), upper), self.at(pointer, offset), 4)
+
+    def store_half(self, value: Value, pointer: Value, offset: int = 0) -> None:
+        """STRH, aligned."""
+        self.builder.store(self.builder.trunc(value, I16), self.at(pointer, offset), align=2)
+
+    def store_byte(self, value: Value, pointer: Value, offset: int = 0) -> None:
+        """STRB of an int32's low byte."""
+        self.builder.store(self.builder.trunc(value, I8), self.at(pointer, offset), align=1)
+
+    def volatile_store(self, value: Value, pointer: Value, align: int) -> None:
+        store = _VolatileStore(self.builder.block, value, pointer)
+        store.align = align
+        self.builder._insert(store)
+
+    def stack(self, nwords: int) -> Value:
+        """Words on the stack, at a fixed offset from the stack pointer, which needs no register."""
+        with self.builder.goto_entry_block():
+            slot = self.builder.alloca(ir.ArrayType(I32, nwords))
+        slot.align = 8
+        return slot
+
+    # Arithmetic.
+
+    def _call(self, name: str, *arguments: Value) -> Value:
+        type = ir.FunctionType(I32, [I32] * len(arguments))
+        return self.builder.call(self.function.intrinsic(f"llvm.arm.{name}", type), arguments)
+
+    def smlad(self, a: Value, b: Value, acc: Value) -> Value:
+        """acc + a.low * b.low + a.high * b.high (signed halves)."""
+        return self._call("smlad", a, b, acc)
+
+    def smlabt(self, a: Value, b: Value, acc: Value) -> Value:
+        """acc + a.low * b.high."""
+        return self._call("smlabt", a, b, acc)
+
+    def smlatb(self, a: Value, b: Value, acc: Value) -> Value:
+        """acc + a.high * b.low."""
+        return self._call("smlatb", a, b, acc)
+
+    def smlabb(self, a: Value, b: Value, acc: Value) -> Value:
+        """acc + a.low * b.low."""
+        return self._call("smlabb", a, b, acc)
+
+    def sxtb16(self, x: Value) -> Value:
+        """Bytes 0 and 2, sign-extended to halves."""
+        return self._call("sxtb16", x)
+
+    def sxtb16_odd(self, x: Value) -> Value:
+        """Bytes 1 and 3, sign-extended to halves: SXTB16 with ROR #8."""
+        type = ir.FunctionType(I32, [I32, I32, I32])
+        return self.sxtb16(self.builder.call(self.function.intrinsic("llvm.fshr.i32", type), [x, x, I32(8)]))
+
+    def pack(self, low: Value, high: Value) -> Value:
+        """PKHBT: the low halves of `low` and `high`, the latter above."""
+        return self.builder.or_(self.builder.and_(low, I32(0xFFFF)), self.builder.shl(high, I32(16)))
+
+    def pack_top(self, low: Value, high: Value) -> Value:
+        """PKHBT without a shift: the low half of `low`, the high half of `high`."""
+        return self.builder.or_(self.builder.and_(low, I32(0xFFFF)), self.builder.and_(high, I32(-65536)))
+
+    def smmla(self, a: Value, b: Value, acc: Value) -> Value:
+        """acc + (a * b >> 32)."""
+        product = self.builder.mul(self.builder.sext(a, I64), self.builder.sext(b, I64))
+        return self.builder.add(self.builder.trunc(self.builder.lshr(product, I64(32)), I32), acc)
+
+    def ssat8(self, x: Value, shift: int | Value = 0) -> Value:
+        """(x >> shift) saturated to int8; one instruction where the shift is a constant."""
+        count = I32(shift) if isinstance(shift, int) else shift
+        shifted = x if known_integer(count) == 0 else self.builder.ashr(x, count)
+        return self._call("ssat", shifted, I32(8))
+
+    def sign(self, x: Value) -> Value:
+        """0 or -1; folds as an operand."""
+        return self.builder.ashr(x, I32(31))
+
+    # Control.
+
+    @contextmanager
+    def repeat(self, count: int | Value, initial: Sequence[Value] = ()) -> Iterator[Carried]:
+        """The body `count` times, at least once, with carried values. `index` counts down to 1: SUBS and BNE.
+
+        In the body: read `values`, set `next`; after it: `results`. A known count of 1 makes no loop.
+        """
+        builder = self.builder
+        if count == 1:
+            carried = Carried(I32(1), tuple(initial))
+            yield carried
+            carried.results = carried.next
+            return
+        before, body, after = builder.block, builder.append_basic_block("again"), builder.append_basic_block("on")
+        builder.branch(body)
+        builder.position_at_end(body)
+        index = builder.phi(I32)
+        index.add_incoming(I32(count) if isinstance(count, int) else count, before)
+        phis = [builder.phi(value.type) for value in initial]
+        for phi, value in zip(phis, initial):
+            phi.add_incoming(value, before)
+        carried = Carried(index, tuple(phis))
+        yield carried
+        left = builder.sub(index, I32(1))
+        index.add_incoming(left, builder.block)
+        for phi, value in zip(phis, carried.next, strict=True):
+            phi.add_incoming(value, builder.block)
+        builder.cbranch(builder.icmp_signed("!=", left, I32(0)), body, after)
+        builder.position_at_end(after)
+        carried.results = carried.next

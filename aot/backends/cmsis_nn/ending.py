@@ -1,0 +1,131 @@
+"""The end of every kernel: an accumulator becomes an int8, goes through what is fused behind it, and is stored.
+
+Enters: a `Form` (from the solver) and a layer. Leaves: table words for each channel, and instructions.
+Invariant: for channel places with the same `pre`, the same instructions serve every channel; what differs is in the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from aot.backends.cmsis_nn.dsp import Dsp
+from aot.backends.cmsis_nn.operands import Layer
+from aot.backends.cmsis_nn.requantise import Form, Stage
+from aot.errors import InternalError
+from aot.llvm.types import I8, I32, I64, Value
+
+
+def stage_of(layer: Layer, channels: Sequence[int]) -> Stage:
+    """The requantisation of these channels, in this order (a channel may come twice)."""
+    low, high = layer.reach
+    chosen = np.asarray(channels, np.int64)
+    split = layer.split
+    return Stage(
+        layer.multiplier[chosen], layer.shift[chosen], low[chosen], high[chosen], split.zero_point, split.low, split.high
+    )
+
+
+def word32(value: int) -> int:
+    """An integer modulo 2^32, as a signed word."""
+    return ((int(value) + (1 << 31)) & 0xFFFFFFFF) - (1 << 31)
+
+
+def constants_of_form(form: Form, n: int) -> list[int]:
+    """The table words of channel n."""
+    if form.kind == "exact":
+        assert form.left is not None
+        right = int(form.right[n])
+        some = 1 if right else 0
+        return [int(form.multiplier[n]), int(form.left[n]), -some, max(right - 1, 0), some]
+    words = [int(form.multiplier[n]), int(form.offset[n])]
+    if form.kind == "signed":
+        words.append(int(form.correction[n]))
+    if not form.uniform:
+        words.append(int(form.right[n] + form.pre[n]))
+    return [word32(word) for word in words]
+
+
+def constant_count(form: Form) -> int:
+    """Table words of a channel."""
+    return 5 if form.kind == "exact" else 2 + (form.kind == "signed") + (not form.uniform)
+
+
+@dataclass(frozen=True)
+class Place:
+    """A channel place of a kernel (first or second of a pair, or the only one): its `pre`, and its shift where that is uniform."""
+
+    form: Form
+    pre: int
+    shift: int | None
+
+    @staticmethod
+    def of(form: Form, first: int, step: int) -> Place:
+        """The place of channels first, first + step, ..."""
+        pres = set(form.pre[first::step].tolist())
+        shifts = set((form.right + form.pre)[first::step].tolist())
+        if len(pres) != 1 or (form.uniform and len(shifts) != 1):
+            raise InternalError("a place with different shifts")
+        return Place(form, pres.pop(), shifts.pop() if form.uniform else None)
+
+    def requantise(self, dsp: Dsp, acc: Value, shifted: bool, words: Sequence[Value]) -> Value:
+        """int32 in [-128, 127] from the accumulator; with `shifted`, from accumulator << pre."""
+        if self.form.kind == "exact":
+            y = _exact(dsp, dsp.builder.ashr(acc, I32(8)) if shifted else acc, words, self.form.zero_point)
+        else:
+            y = self._scaled(dsp, acc if shifted or not self.pre else dsp.builder.shl(acc, I32(self.pre)), words)
+        return y if self.form.clamp is None else _clamp(dsp, y, *self.form.clamp)
+
+    def _scaled(self, dsp: Dsp, u: Value, words: Sequence[Value]) -> Value:
+        shift = words[-1] if self.shift is None else self.shift
+        if self.form.kind == "saturate":
+            return dsp.ssat8(dsp.smmla(u, words[0], words[1]), shift)
+        correction = dsp.builder.and_(words[2], dsp.sign(u))
+        return dsp.ssat8(dsp.builder.add(dsp.smmla(u, words[0], correction), words[1]), shift)
+
+
+def _clamp(dsp: Dsp, y: Value, low: int, high: int) -> Value:
+    builder = dsp.builder
+    y = y if low == -128 else builder.select(builder.icmp_signed("<", y, I32(low)), I32(low), y)
+    return y if high == 127 else builder.select(builder.icmp_signed(">", y, I32(high)), I32(high), y)
+
+
+def _exact(dsp: Dsp, acc: Value, words: Sequence[Value], zero_point: int) -> Value:
+    """Both roundings as TFLite does them, branch-free, then saturation to int8 with every wrap kept.
+
+    words: multiplier, left shift, and for the right shift r: -1, r - 1, 1; or 0, 0, 0 for r = 0. With h the doubled high half,
+    ((h - (h < 0) >> r - 1) + 1) >> 1 rounds half away from zero without overflow.
+    """
+    builder = dsp.builder
+    multiplier, left, negative, first, second = words
+    wide = builder.mul(builder.sext(builder.shl(acc, left), I64), builder.sext(multiplier, I64))
+    high = builder.trunc(builder.ashr(builder.add(wide, I64(1 << 30)), I64(31)), I32)
+    nudged = builder.add(high, builder.and_(negative, dsp.sign(high)))
+    rounded = builder.ashr(builder.add(builder.ashr(nudged, first), second), second)
+    return dsp.ssat8(builder.add(rounded, I32(zero_point)))
+
+
+class Output:
+    """Where results go: evaluates what is fused behind the requantisation and stores.
+
+    `axes` of each element are the iteration axes of the fused expression; elements of one call are all read before any is written.
+    """
+
+    def __init__(self, dsp: Dsp, layer: Layer) -> None:
+        self.dsp, self.layer, self.rest = dsp, layer, layer.split.rest
+        self.name = layer.instruction.out
+        self.nbytes = dsp.function.buffer(self.name).dtype.nbytes
+
+    def store(self, elements: Sequence[tuple[Value, Value, dict[int, Value]]]) -> None:
+        """(address, int8 as int32, axes) of each element."""
+        function = self.dsp.function
+        if self.rest is None:
+            for address, value, _ in elements:
+                self.dsp.store_byte(value, address)
+            return
+        builder = self.dsp.builder
+        finished = [function.value(self.rest, axes, acc=builder.trunc(value, I8)) for _, value, axes in elements]
+        for (address, _, _), value in zip(elements, finished, strict=True):
+            function.store_at(self.name, address, value)

@@ -1,0 +1,251 @@
+"""Gathering pixels: int8 inputs become int16 pairs in scratch, in the order in which the packed weights want them.
+
+Enters: a convolution's geometry. Leaves: the order of inputs (for packing), scratch sizes, and instructions.
+Invariant: `order` and the instructions are two views of the same runs: word k of a pixel's slot holds the inputs order[2k], order[2k + 1];
+-1 stands for a half whose weights are 0 (it may hold anything).
+
+A run is a row of neighbouring bytes. Four bytes b0..b3 become (b0, b2) and (b1, b3): LDR, SXTB16, SXTB16 with ROR #8. A slot's words are
+`stride` words apart, so that the same word of neighbouring pixels is one LDRD.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from aot.backends.cmsis_nn.dsp import Dsp
+from aot.backends.cmsis_nn.operands import Layer
+from aot.graph.primitive import Geometry
+from aot.llvm.types import I8, I32, Value
+
+_STRAIGHT = 24  # bytes (times pixels) that are gathered without a loop
+
+
+def run_order(length: int) -> list[int]:
+    """The order of a run's bytes, in pairs."""
+    whole = length - length % 4
+    order = [first + step for first in range(0, whole, 4) for step in (0, 2, 1, 3)]
+    tail = list(range(whole, length))
+    return order + tail + [-1] * (len(tail) % 2)
+
+
+def run_words(length: int) -> int:
+    return len(run_order(length)) // 2
+
+
+@dataclass(frozen=True)
+class Pixels:
+    """Pixels that are gathered together: `count` of them, `distance` bytes apart, slots `stride` words apart (>= count)."""
+
+    count: int
+    distance: int
+    stride: int
+    aligned: bool
+
+
+def gather_run(dsp: Dsp, source: Value, into: Value, length: int, pixels: Pixels) -> Value:
+    """Gather a run of each pixel (the first one's at `source`) into the slots from `into` on. Returns where the next run goes."""
+    step = _loop_step(length, pixels)
+    rounds = length // step if step else 0
+    if rounds > 1:
+        with dsp.repeat(rounds, [source, into]) as carried:
+            here, slot = carried.values
+            _straight(dsp, here, slot, step, pixels)
+            carried.next = (dsp.at(here, step), dsp.at(slot, run_words(step) * pixels.stride * 4))
+        source, into = carried.results
+    else:
+        rounds = 0
+    rest = length - rounds * step
+    _straight(dsp, source, into, rest, pixels)
+    return dsp.at(into, run_words(rest) * pixels.stride * 4)
+
+
+def _loop_step(length: int, pixels: Pixels) -> int:
+    """Bytes a turn; 0 for no loop."""
+    if length * pixels.count <= _STRAIGHT:
+        return 0
+    wide = 8 if pixels.aligned else 4
+    return wide if pixels.count > 1 else 2 * wide
+
+
+def _straight(dsp: Dsp, source: Value, into: Value, length: int, pixels: Pixels) -> None:
+    """Gather `length` bytes of each pixel without a loop, two pixels at a time."""
+    position = word = 0
+    while length - position >= 4:
+        wide = 8 if pixels.aligned and length - position >= 8 else 4
+        for first in range(0, pixels.count, 2):
+            both = range(first, min(first + 2, pixels.count))
+            halves = [_expanded(dsp, source, position + number * pixels.distance, wide) for number in both]
+            _store(dsp, halves, into, (word * pixels.stride + first) * 4, pixels.stride)
+        position, word = position + wide, word + wide // 2
+    while position < length:
+        last = position + 1 == length
+        for number in range(pixels.count):
+            offset = position + number * pixels.distance
+            low = dsp.byte(source, offset)
+            pair = low if last else dsp.pack(low, dsp.byte(source, offset + 1))
+            dsp.store_word(pair, into, (word * pixels.stride + number) * 4)
+        position, word = position + 2, word + 1
+
+
+def _expanded(dsp: Dsp, source: Value, position: int, wide: int) -> list[Value]:
+    """The words made of 4 or 8 bytes."""
+    loaded = dsp.pair(source, position) if wide == 8 else (dsp.any_word(source, position),)
+    return [half for word in loaded for half in (dsp.sxtb16(word), dsp.sxtb16_odd(word))]
+
+
+def _store(dsp: Dsp, pixels: list[list[Value]], into: Value, offset: int, stride: int) -> None:
+    """Store one or two pixels' words: pairs of pixels, or of words where slots are not interleaved, by STRD."""
+    if len(pixels) == 2:
+        for number, (first, second) in enumerate(zip(*pixels, strict=True)):
+            dsp.store_pair(first, second, into, offset + number * stride * 4)
+        return
+    (words,) = pixels
+    if stride == 1:
+        for number in range(0, len(words), 2):
+            dsp.store_pair(words[number], words[number + 1], into, offset + number * 4)
+        return
+    for number, word in enumerate(words):
+        dsp.store_word(word, into, offset + number * stride * 4)
+
+
+@dataclass(frozen=True)
+class Patches:
+    """How the inputs of one output pixel are found: the runs of its window.
+
+    A window that leaves the image is first copied to a patch in scratch, with the zero point around it; then both are gathered alike.
+    """
+
+    geometry: Geometry
+    zero_point: int
+
+    @staticmethod
+    def of(layer: Layer) -> Patches:
+        return Patches(layer.geometry, layer.instruction.left_zero_point)
+
+    @property
+    def contiguous(self) -> bool:
+        """Whether pixels follow each other in memory, window by window: a 1x1 kernel without stride."""
+        g = self.geometry
+        return g.kernel == (1, 1) and g.stride == (1, 1) and not g.pad_top and not g.pad_left and g.input[1:3] == g.output[1:3]
+
+    @property
+    def runs(self) -> tuple[int, int]:
+        """Runs of a window row, and bytes of each: one run where taps are neighbours."""
+        taps, depth = self.geometry.kernel[1], self.geometry.input[3]
+        return (1, taps * depth) if self.geometry.dilation[1] == 1 or taps == 1 else (taps, depth)
+
+    @property
+    def order(self) -> np.ndarray:
+        """Input numbers (in the window, row-major) in the order of a slot's halves; -1 for a half that doesn't matter."""
+        count, length = self.runs
+        one, total = np.array(run_order(length)), []
+        for run in range(self.geometry.kernel[0] * count):
+            total.append(np.where(one < 0, -1, one + run * length))
+        return np.concatenate(total)
+
+    @property
+    def aligned(self) -> bool:
+        """Whether every run starts at a word."""
+        return self.geometry.input[3] % 4 == 0
+
+    @property
+    def leaves(self) -> bool:
+        """Whether some window leaves the image."""
+        g = self.geometry
+        below = (g.output[1] - 1) * g.stride[0] - g.pad_top + self.spans[0] > g.input[1]
+        right = (g.output[2] - 1) * g.stride[1] - g.pad_left + self.spans[1] > g.input[2]
+        return bool(g.pad_top > 0 or g.pad_left > 0 or below or right)
+
+    @property
+    def spans(self) -> tuple[int, int]:
+        """Rows and columns from the first to the last tap, both included."""
+        g = self.geometry
+        return (g.kernel[0] - 1) * g.dilation[0] + 1, (g.kernel[1] - 1) * g.dilation[1] + 1
+
+    @property
+    def patch_nbytes(self) -> int:
+        g = self.geometry
+        return -(-g.kernel[0] * g.kernel[1] * g.input[3] // 4) * 4 if self.leaves else 0
+
+    def gather(self, dsp: Dsp, image: Value, row: Value, column: Value, slot: Value, stride: int, patch: Value) -> None:
+        """Gather the window of output pixel (row, column) into `slot`."""
+        g = self.geometry
+        top = _scaled(dsp, row, g.stride[0], -g.pad_top)
+        left = _scaled(dsp, column, g.stride[1], -g.pad_left)
+        source, row_step, tap_step = self._source(dsp, image, top, left, patch)
+        count, length = self.runs
+        with dsp.repeat(g.kernel[0], [source, slot]) as rows:
+            start, into = rows.values
+            with dsp.repeat(count, [start, into]) as taps:
+                here, place = taps.values
+                place = gather_run(dsp, here, place, length, Pixels(1, 0, stride, self.aligned))
+                taps.next = (dsp.at(here, tap_step), place)
+            rows.next = (dsp.at(start, row_step), taps.results[1])
+
+    def _source(self, dsp: Dsp, image: Value, top: Value, left: Value, patch: Value) -> tuple[Value, Value, Value]:
+        """First byte of the window, and the distances in bytes of its rows and taps: in the image, or in the patch."""
+        g = self.geometry
+        builder = dsp.builder
+        _, height, width, depth = g.input
+        inside = (I32(g.dilation[0] * width * depth), I32(g.dilation[1] * depth))
+        if not self.leaves:
+            return (self._pixel(dsp, image, top, left), *inside)
+        fits = [builder.icmp_unsigned("<", at, I32(max(size - span + 1, 0))) for at, size, span in zip((top, left), (height, width), self.spans)]
+        with builder.if_else(builder.and_(*fits)) as (then, otherwise):
+            with then:
+                direct, direct_block = self._pixel(dsp, image, top, left), builder.block
+            with otherwise:
+                self._fill_patch(dsp, image, top, left, patch)
+                patch_block = builder.block
+        choices = ((direct, patch), (inside[0], I32(g.kernel[1] * depth)), (inside[1], I32(depth)))
+        found = []
+        for here, there in choices:
+            phi = builder.phi(here.type)
+            phi.add_incoming(here, direct_block)
+            phi.add_incoming(there, patch_block)
+            found.append(phi)
+        return found[0], found[1], found[2]
+
+    def _pixel(self, dsp: Dsp, image: Value, row: Value, column: Value) -> Value:
+        _, _, width, depth = self.geometry.input
+        builder = dsp.builder
+        number = builder.add(builder.mul(row, I32(width)), column)
+        return dsp.at(image, builder.mul(number, I32(depth)))
+
+    def _fill_patch(self, dsp: Dsp, image: Value, top: Value, left: Value, patch: Value) -> None:
+        """Copy the window tap by tap; taps outside become the zero point."""
+        g = self.geometry
+        builder = dsp.builder
+        _, height, width, depth = g.input
+        with dsp.repeat(g.kernel[0], [patch, top]) as rows:
+            into, row = rows.values
+            with dsp.repeat(g.kernel[1], [into, left]) as taps:
+                here, column = taps.values
+                valid = builder.and_(builder.icmp_unsigned("<", row, I32(height)), builder.icmp_unsigned("<", column, I32(width)))
+                with builder.if_else(valid) as (then, otherwise):
+                    with then:
+                        self._copy(dsp, self._pixel(dsp, image, row, column), here)
+                    with otherwise:
+                        self._copy(dsp, None, here)
+                taps.next = (dsp.at(here, depth), builder.add(column, I32(g.dilation[1])))
+            rows.next = (taps.results[0], builder.add(row, I32(g.dilation[0])))
+
+    def _copy(self, dsp: Dsp, source: Value | None, into: Value) -> None:
+        """One tap's channels, by words where they are aligned; the zero point without a source."""
+        type, nbytes = (I32, 4) if self.aligned else (I8, 1)
+        filled = int.from_bytes(bytes([self.zero_point & 0xFF]) * nbytes, "little", signed=True)
+        starts = [into] if source is None else [into, source]
+        with dsp.repeat(self.geometry.input[3] // nbytes, starts) as carried:
+            value = type(filled) if source is None else dsp.builder.load(carried.values[1], align=nbytes, typ=type)
+            dsp.volatile_store(value, carried.values[0], nbytes)
+            carried.next = tuple(dsp.at(pointer, nbytes) for pointer in carried.values)
+
+
+def _scaled(dsp: Dsp, value: Value, factor: int, offset: int) -> Value:
+    builder = dsp.builder
+    value = value if factor == 1 else builder.mul(value, I32(factor))
+    return value if offset == 0 else builder.add(value, I32(offset))
+
+

@@ -1,0 +1,273 @@
+"""Reading a contraction: what an int8 kernel needs to know, as numbers, or the sentence why no kernel here can take it.
+
+Enters: a Program's instruction. Leaves: `Layer`: constants as arrays by output channel, the requantisation stage, what is fused behind it,
+and how input and output lie in memory.
+Invariant: a `Layer` states everything that the instruction means; what it can't state is declined.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from aot.graph.expr import Acc, Affine, Axis, Binary, Cast, Const, Expr, IndexMap, Load, Requantise, axis, rewrite, walk
+from aot.graph.ir import DType
+from aot.graph.primitive import Contract, Geometry, Primitive, store_of
+from aot.lower.indexing import linear, same
+from aot.lower.program import Program
+from aot.target import Target
+
+
+@dataclass(frozen=True)
+class Split:
+    """An instruction's result, cut behind the requantisation to int8. `rest` has `Acc` (int8) for it; None if nothing follows."""
+
+    multiplier: Expr
+    shift: Expr
+    zero_point: int
+    low: int
+    high: int
+    rest: Expr | None
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where output elements lie, in elements: offset + n * image + y * row + x * pixel + channel."""
+
+    image: int
+    row: int
+    pixel: int
+    offset: int
+
+
+@dataclass(frozen=True)
+class Layer:
+    """An int8 contraction. Arrays are int64; `weights` is (Co, KH, KW, Ci), depthwise (Co, KH, KW); the others are (Co,).
+
+    acc_low, acc_high: the accumulators that inputs of any value reach. `geometry` of a dense layer is that of a 1x1 convolution on one row
+    of pixels. spatial: the iteration axes of n, y, x (dense: none, none, all row axes); channels: those of the output channel.
+    """
+
+    instruction: Contract
+    geometry: Geometry
+    weights: np.ndarray
+    bias: np.ndarray
+    multiplier: np.ndarray
+    shift: np.ndarray
+    split: Split
+    out: Layout
+
+    @property
+    def folded_bias(self) -> np.ndarray:
+        """The bias of a sum over raw inputs: the zero point is taken out at compile time."""
+        return self.bias - self.instruction.left_zero_point * self.weights.reshape(len(self.bias), -1).sum(1)
+
+    @property
+    def reach(self) -> tuple[np.ndarray, np.ndarray]:
+        """Smallest and largest accumulator of each channel, over all inputs."""
+        zero_point = self.instruction.left_zero_point
+        flat = self.weights.reshape(len(self.bias), -1)
+        ends = np.stack([flat * (-128 - zero_point), flat * (127 - zero_point)])
+        return self.bias + ends.min(0).sum(1), self.bias + ends.max(0).sum(1)
+
+    @property
+    def rest_axes(self) -> frozenset[int]:
+        """The iteration axes that the fused expression asks for."""
+        found: set[int] = set()
+        for expr in walk(self.split.rest) if self.split.rest is not None else ():
+            if isinstance(expr, Axis):
+                found.add(expr.axis)
+            if isinstance(expr, Load):
+                for index in expr.index:
+                    found |= {number for number, _ in index.terms} if isinstance(index, Affine) else {index.axis}
+        return frozenset(found)
+
+
+def split_result(result: Expr) -> Split | None:
+    """Find int8(clamp(requantise(acc, multiplier, shift) + zero_point, low, high)) inside a result; None if it is not there."""
+    for expr in walk(result):
+        stage = _stage(expr)
+        if stage is not None:
+            rest = rewrite(result, lambda node, found=expr: Acc(DType.INT8) if node == found else None)
+            if any(isinstance(node, Acc) and node.dtype is not DType.INT8 for node in walk(rest)):
+                return None
+            return Split(*stage, None if rest == Acc(DType.INT8) else rest)
+    return None
+
+
+def _stage(expr: Expr) -> tuple[Expr, Expr, int, int, int] | None:
+    match expr:
+        case Cast(
+            Binary(
+                "min",
+                Binary("max", Binary("add", Requantise(Acc(DType.INT32), multiplier, shift), Const(zero_point)), Const(low)),
+                Const(high),
+            ),
+            DType.INT8,
+        ):
+            return multiplier, shift, int(zero_point), int(low), int(high)
+    return None
+
+
+def read_layer(program: Program, instruction: Primitive, target: Target, kind: str) -> Layer | str:
+    """The layer behind a contraction of geometry `kind`, or why it is not one."""
+    if not isinstance(instruction, Contract) or instruction.geometry is None or instruction.geometry.kind != kind:
+        return f"not a {kind} layer"
+    if "dsp" not in target.has:
+        return f"{target.name} has no DSP extension (SMLAD)"
+    if prod(instruction.space) * prod(instruction.window) == 0:
+        return "it has no elements"
+    geometry = instruction.geometry
+    if (program[instruction.left.buffer].dtype, program[instruction.right.buffer].dtype) != (DType.INT8, DType.INT8):
+        return f"{program[instruction.left.buffer].dtype} activations: the kernels are for int8"
+    if geometry.groups != 1:
+        return f"grouped convolution ({geometry.groups} groups)"
+    if instruction.right_zero_point:
+        return f"weights with a zero point ({instruction.right_zero_point})"
+    split = split_result(instruction.result)
+    if split is None:
+        return "its result does not begin with a requantisation to int8"
+    if not -128 <= split.low <= split.high <= 127:
+        return f"the clamp [{split.low}, {split.high}] is not inside int8"
+    return _with_constants(program, instruction, _as_pixels(geometry), split)
+
+
+def _as_pixels(geometry: Geometry) -> Geometry:
+    """A dense layer as a 1x1 convolution on one row of pixels."""
+    if geometry.kind != "dense":
+        return geometry
+    rows, depth, channels = geometry.input[0], geometry.input[3], geometry.output[3]
+    return Geometry("dense", (1, 1, rows, depth), (1, 1, rows, channels))
+
+
+def _with_constants(program: Program, instruction: Contract, geometry: Geometry, split: Split) -> Layer | str:
+    first = _channel_axes(instruction)[0]
+    rank, channels = len(instruction.space), range(first, len(instruction.space))
+    window = range(rank, rank + len(instruction.window))
+    arrays = {"bias": instruction.initial, "multiplier": split.multiplier, "shift": split.shift}
+    found = {name: _tabulate(program, expr, instruction, channels) for name, expr in arrays.items()}
+    weights = _tabulate(program, instruction.right, instruction, [*channels, *window])
+    for name, array in (*found.items(), ("weights", weights)):
+        if array is None:
+            return f"its {name} is not a constant for each output channel"
+    assert weights is not None
+    bias, multiplier, shift = (found[name].reshape(-1) for name in ("bias", "multiplier", "shift"))  # type: ignore[union-attr]
+    if multiplier.min() < 0:
+        return "a negative multiplier"
+    out = _layout(program, instruction, geometry)
+    if isinstance(out, str):
+        return out
+    refusal = _input_refusal(program, instruction, geometry)
+    if refusal:
+        return refusal
+    if program[program.storage(instruction.left.buffer)].role == "constant":
+        return "its input is a constant"
+    depth = () if geometry.kind == "depthwise" else (geometry.input[3],)
+    shaped = weights.reshape(len(bias), *geometry.kernel, *depth)
+    return Layer(instruction, geometry, shaped, bias, multiplier, shift, split, out)
+
+
+def _channel_axes(instruction: Contract) -> range:
+    """The space axes that make up the output channel: (C, M) of a depthwise layer, else the last."""
+    rank = len(instruction.space)
+    assert instruction.geometry is not None
+    return range(rank - (2 if instruction.geometry.kind == "depthwise" else 1), rank)
+
+
+def _tabulate(program: Program, expr: Expr, instruction: Contract, axes: Sequence[int]) -> np.ndarray | None:
+    """An expression's values over these axes (int64): of a number, or a load of a constant that depends on no other axis."""
+    extents = (*instruction.space, *instruction.window)
+    shape = tuple(extents[number] for number in axes)
+    if isinstance(expr, Const):
+        return np.full(shape, int(expr.value), np.int64)
+    if not isinstance(expr, Load) or expr.fill is not None:
+        return None
+    owner = program[program.storage(expr.buffer)]
+    if owner.data is None or owner.role != "constant":
+        return None
+    grid = dict(zip(axes, np.indices(shape)))
+    indices = [_positions(index, grid, extents) for index in expr.index]
+    if any(index is None for index in indices):
+        return None
+    data = owner.data.reshape(program[expr.buffer].shape).astype(np.int64)
+    return np.broadcast_to(data[tuple(indices)] if indices else data, shape)
+
+
+def _positions(index: IndexMap, grid: dict[int, np.ndarray], extents: Sequence[int]) -> np.ndarray | None:
+    if not isinstance(index, Affine):
+        return None
+    total = np.full(next(iter(grid.values())).shape, index.offset)
+    for number, coefficient in index.terms:
+        if extents[number] == 1:
+            continue
+        if number not in grid:
+            return None
+        total = total + coefficient * grid[number]
+    return total
+
+
+def _layout(program: Program, instruction: Contract, geometry: Geometry) -> Layout | str:
+    """How the store lies in memory: channels next to each other, anything regular around them."""
+    space, buffer = instruction.space, program[instruction.out]
+    position = linear(store_of(instruction), buffer.shape, space)
+    if position is None:
+        return "its output is stored through a table"
+    terms = dict(position.terms)
+    channels = list(_channel_axes(instruction))
+    step = 1
+    for number in reversed(channels):
+        if space[number] > 1 and terms.get(number, 0) != step:
+            return "its output channels are not stored next to each other"
+        step *= space[number]
+    if geometry.kind != "dense":
+        image, row, pixel = (terms.get(number, 0) for number in range(3))
+        return Layout(image, row, pixel or step, position.offset)
+    pixel = _row_step(space[: channels[0]], terms)
+    return "its rows are not stored at one distance" if pixel is None else Layout(0, 0, pixel or step, position.offset)
+
+
+def _row_step(rows: Sequence[int], terms: dict[int, int]) -> int | None:
+    """The one distance between neighbouring rows, where rows are several axes; 0 for one row; None if there is no such distance."""
+    step, count = 0, 1
+    for number in reversed(range(len(rows))):
+        if rows[number] > 1:
+            step = step or terms.get(number, 0)
+            if terms.get(number, 0) != step * count:
+                return None
+        count *= rows[number]
+    return step
+
+
+def _input_refusal(program: Program, instruction: Contract, geometry: Geometry) -> str:
+    """Why the input is not read as the geometry says; empty if it is."""
+    left, buffer = instruction.left, program[instruction.left.buffer]
+    extents = (*instruction.space, *instruction.window)
+    strange = "its input is read through an index map that the kernels don't know"
+    if geometry.kind == "dense":
+        position = linear(left.index, buffer.shape, extents)
+        return "" if position == linear(_dense_index(instruction), (geometry.input[2] * geometry.input[3],), extents) else strange
+    if left.fill is not None and left.fill.value != instruction.left_zero_point:
+        return f"its padding holds {left.fill.value}, not the zero point"
+    if buffer.shape != geometry.input or not same(left.index, _conv_index(instruction, geometry), extents):
+        return strange
+    return ""
+
+
+def _dense_index(instruction: Contract) -> tuple[Affine]:
+    """Row-major position over rows and depth, whatever axes they are spread over."""
+    rank = len(instruction.space)
+    terms, step = {}, 1
+    for number in reversed([*range(rank - 1), *range(rank, rank + len(instruction.window))]):
+        terms[number] = step
+        step *= (*instruction.space, *instruction.window)[number]
+    return (Affine(tuple(sorted(terms.items()))),)
+
+
+def _conv_index(instruction: Contract, geometry: Geometry) -> tuple[Affine, ...]:
+    rank = len(instruction.space)
+    rows = Affine(((1, geometry.stride[0]), (rank, geometry.dilation[0])), -geometry.pad_top)
+    columns = Affine(((2, geometry.stride[1]), (rank + 1, geometry.dilation[1])), -geometry.pad_left)
+    return (axis(0), rows, columns, axis(3) if geometry.kind == "depthwise" else axis(rank + 2))

@@ -1,0 +1,131 @@
+"""Packing of weights for matrix products: two output channels in the bytes that one would take as int16.
+
+Enters: weights by channel, a requantisation form. Leaves: int32 words, group by group: biases, weights, requantisation constants.
+Invariant: SMLAD over a group's words leaves 256 * A + B and B in two accumulators (interleaved), or A and B themselves (plain).
+
+Interleaved: a half is 256 * a + b for weights a, b of the two channels, so that SMLAD(word, x) sums 256 * A + B, SMLAD(SXTB16(word), x)
+sums B, and their difference is 256 * A modulo 2^32: exact while A stays inside 24 bits, which is proved for each channel from its weights.
+Plain: four bytes of one channel, expanded as activations are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from aot.backends.cmsis_nn.ending import Place, constant_count, constants_of_form, stage_of
+from aot.backends.cmsis_nn.operands import Layer
+from aot.backends.cmsis_nn.requantise import Form, solve
+
+_ROOM = (1 << 23) - (1 << 18)  # A's range, with room for the solver's delta
+
+
+@dataclass(frozen=True)
+class Tile:
+    """What one turn of the inner loops computes: `pixels` times `pairs` of channels, `unroll` words of a slot in each of `turns`."""
+
+    pixels: int
+    pairs: int
+    unroll: int
+    turns: int
+
+    @property
+    def words(self) -> int:
+        """Words of a slot, padding included."""
+        return self.unroll * self.turns
+
+
+@dataclass(frozen=True)
+class Packed:
+    """Packed weights and how they are packed. `channels`: the channel at each place, the last one twice where their number is odd."""
+
+    channels: tuple[int, ...]
+    interleaved: bool
+    form: Form
+    tile: Tile
+    data: np.ndarray
+
+    @property
+    def groups(self) -> int:
+        return len(self.channels) // (2 * self.tile.pairs)
+
+    @property
+    def is_odd(self) -> bool:
+        """Whether the last place repeats the channel before it."""
+        return self.channels[-1] == self.channels[-2]
+
+    @property
+    def header_nbytes(self) -> int:
+        """Biases at the start of a group."""
+        return 8 * self.tile.pairs
+
+    @property
+    def constant_count(self) -> int:
+        return constant_count(self.form)
+
+    @property
+    def group_nbytes(self) -> int:
+        return self.header_nbytes + 4 * self.tile.pairs * (self.tile.words + 2 * self.constant_count)
+
+    @property
+    def places(self) -> tuple[Place, Place]:
+        return Place.of(self.form, 0, 2), Place.of(self.form, 1, 2)
+
+
+def paired(count: int) -> tuple[int, ...]:
+    """Channels in places of two; an odd last one comes twice."""
+    return (*range(count), *([count - 1] if count % 2 else []))
+
+
+def can_interleave(layer: Layer, channels: Sequence[int]) -> bool:
+    """Whether every half fits int16 and every first channel's accumulator 24 bits."""
+    weights = layer.weights.reshape(len(layer.bias), -1)[list(channels)]
+    halves = 256 * weights[0::2] + weights[1::2]
+    low, high = (end[list(channels)[0::2]] for end in layer.reach)
+    return bool(halves.min() >= -(1 << 15) and halves.max() < 1 << 15 and low.min() >= -_ROOM and high.max() < _ROOM)
+
+
+def pack(layer: Layer, order: np.ndarray, tile: Tile, interleaved: bool) -> Packed:
+    """Solve the requantisation and pack. `order`: the input of each half of a slot, -1 for none; `tile.words` covers it."""
+    channels = paired(len(layer.bias))
+    place = np.arange(len(channels)) % 2
+    zeros, eights = np.zeros(len(channels), np.int64), np.full(len(channels), 8)
+    choices = (np.where(place == 0, 8, 0), eights) if interleaved else (zeros, eights)
+    form = solve(stage_of(layer, channels), choices)
+    weights = _ordered(layer.weights.reshape(len(layer.bias), -1)[list(channels)], order, 2 * tile.words)
+    bias = layer.folded_bias[list(channels)] + form.delta
+    words = _interleaved(weights) if interleaved else _plain(weights)
+    header = np.stack([256 * bias[0::2] + bias[1::2] if interleaved else bias[0::2], bias[1::2]], 1)
+    constants = np.array([constants_of_form(form, n) for n in range(len(channels))], np.int64)
+    step = 1 if interleaved else 2
+    return Packed(channels, interleaved, form, tile, _grouped(header, words.reshape(len(header), -1, step), constants, tile))
+
+
+def _ordered(weights: np.ndarray, order: np.ndarray, halves: int) -> np.ndarray:
+    """(channels, halves): weights in the order of a slot's halves, 0 where nothing belongs."""
+    found = np.zeros((len(weights), halves), np.int64)
+    found[:, : len(order)] = np.where(order < 0, 0, weights[:, np.maximum(order, 0)])
+    return found
+
+
+def _interleaved(weights: np.ndarray) -> np.ndarray:
+    """(pairs, words)."""
+    halves = (256 * weights[0::2] + weights[1::2]) & 0xFFFF
+    return halves[:, 0::2] | halves[:, 1::2] << 16
+
+
+def _plain(weights: np.ndarray) -> np.ndarray:
+    """(pairs, words): for every two words of a slot, four bytes of the first and four of the second channel."""
+    quads = weights.reshape(len(weights), -1, 4)[:, :, [0, 2, 1, 3]] & 0xFF
+    packed = quads @ (1 << np.array([0, 8, 16, 24]))
+    return np.stack([packed[0::2], packed[1::2]], 2).reshape(len(weights) // 2, -1)
+
+
+def _grouped(header: np.ndarray, words: np.ndarray, constants: np.ndarray, tile: Tile) -> np.ndarray:
+    """The stream of groups. The weights (pairs, steps, words a step) of a group's pairs alternate step by step, as they are loaded."""
+    groups = len(header) // tile.pairs
+    blocks = words.reshape(groups, tile.pairs, *words.shape[1:]).swapaxes(1, 2).reshape(groups, -1)
+    stream = np.concatenate([header.reshape(groups, -1), blocks, constants.reshape(groups, -1)], 1)
+    return (stream & 0xFFFFFFFF).astype(np.uint32).view(np.int32).reshape(-1)

@@ -1,0 +1,187 @@
+"""The matrix product at the heart of convolutions and dense layers: slots of gathered pixels times packed weights.
+
+Enters: packed weights and where slots, weights and outputs lie. Leaves: the loops over channel groups and words of a slot.
+Invariant: at most eight accumulators are alive, which with weights, pixels and two pointers fill the registers and no more.
+
+Cost of the inner loop for a word of 4 pixels and 2 channels: LDR weights, SXTB16, 2 LDRD pixels, 8 SMLAD = 12 instructions for 16 products.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from aot.backends.cmsis_nn.dsp import Dsp
+from aot.backends.cmsis_nn.ending import Output
+from aot.backends.cmsis_nn.packing import Packed
+from aot.llvm.types import I32, Value
+
+
+@dataclass(frozen=True)
+class Core:
+    """`pixels` slots, their words `stride` apart, times all channel groups; `unroll` words a turn (it divides the packing's words)."""
+
+    packed: Packed
+    pixels: int
+    stride: int
+    unroll: int
+
+    @property
+    def turns(self) -> int:
+        return self.packed.tile.words // self.unroll
+
+    def emit(self, dsp: Dsp, place: Placement) -> None:
+        """Loop over the channel groups."""
+        packed, pairs = self.packed, self.packed.tile.pairs
+        start = [place.weights, place.out] + ([I32(0)] if place.wants_channel else [])
+        with dsp.repeat(packed.groups, start) as carried:
+            weights, out, *channel = carried.values
+            sums, behind = self._sums(dsp, weights, place.slots)
+            self._finish(dsp, place, sums, behind, out, channel[0] if channel else None, carried.index)
+            advanced = [dsp.builder.add(channel[0], I32(2 * pairs))] if channel else []
+            carried.next = (dsp.at(weights, packed.group_nbytes), dsp.at(out, 2 * pairs * place.output.nbytes), *advanced)
+
+    def _sums(self, dsp: Dsp, weights: Value, slots: Value) -> tuple[list[list[Value]], tuple[Value, int]]:
+        """The accumulators [place][pixel] of a group, and where its constants lie (pointer and offset)."""
+        tile, header = self.packed.tile, self.packed.header_nbytes
+        biases = dsp.words(weights, 0, 2 * tile.pairs)
+        sums = [[bias] * self.pixels for bias in biases]
+        if self.turns == 1:
+            self._turn(dsp, weights, header, slots, sums)
+            return sums, (weights, header + 4 * tile.pairs * tile.words)
+        flat = [acc for place in sums for acc in place]
+        with dsp.repeat(self.turns, [dsp.at(weights, header), slots, *flat]) as carried:
+            words, pixels, *accs = carried.values
+            sums = [accs[first : first + self.pixels] for first in range(0, len(accs), self.pixels)]
+            self._turn(dsp, words, 0, pixels, sums)
+            flat = [acc for place in sums for acc in place]
+            carried.next = (dsp.at(words, 4 * tile.pairs * self.unroll), dsp.at(pixels, 4 * self.stride * self.unroll), *flat)
+        words, _, *accs = carried.results
+        return [list(accs[first : first + self.pixels]) for first in range(0, len(accs), self.pixels)], (words, 0)
+
+    def _turn(self, dsp: Dsp, weights: Value, offset: int, slots: Value, sums: list[list[Value]]) -> None:
+        """Straight code over `unroll` words."""
+        read_pixels, read_weights = self._pixel_reader(dsp, slots), self._weight_reader(dsp, weights, offset)
+        for word in range(self.unroll):
+            for first in range(0, self.pixels, 2):
+                here = range(first, min(first + 2, self.pixels))
+                if first == 0:
+                    halves = read_weights(word)
+                pixels = read_pixels(word, here)
+                for number, half in enumerate(halves):
+                    if first == 0 and callable(half):
+                        half = halves[number] = half()
+                    for pixel, x in zip(here, pixels, strict=True):
+                        sums[number][pixel] = dsp.smlad(half, x, sums[number][pixel])
+
+    def _pixel_reader(self, dsp: Dsp, slots: Value) -> Callable[[int, range], Sequence[Value]]:
+        """Reads one or two pixels' word; a single slot's words are read two at a time."""
+        ahead: dict[int, Value] = {}
+
+        def read(word: int, pixels: range) -> Sequence[Value]:
+            offset = 4 * (word * self.stride + pixels[0])
+            if len(pixels) == 2:
+                return dsp.pair(slots, offset)
+            if self.stride > 1:
+                return (dsp.word(slots, offset),)
+            if word not in ahead:
+                both = dsp.words(slots, offset, min(2, self.unroll - word))
+                ahead.update({word + number: x for number, x in enumerate(both)})
+            return (ahead.pop(word),)
+
+        return read
+
+    def _weight_reader(self, dsp: Dsp, weights: Value, offset: int) -> Callable[[int], list]:
+        """For a word of the slots: the halves for each place of the group, or functions that make them from loaded words."""
+        if not self.packed.interleaved:
+            return lambda word: self._plain_halves(dsp, weights, offset, word)
+        pairs = self.packed.tile.pairs
+        ahead: dict[int, Value] = {}
+        block = 1 if pairs == 1 and self.pixels > 2 else 2
+
+        def read(word: int) -> list:
+            first = word * pairs
+            for number in range(first, first + pairs, block):
+                if number not in ahead:
+                    loaded = dsp.words(weights, offset + 4 * number, min(block, self.unroll * pairs - number))
+                    ahead.update({number + step: x for step, x in enumerate(loaded)})
+            both = [ahead.pop(first + pair) for pair in range(pairs)]
+            return [half for w in both for half in (w, lambda w=w: dsp.sxtb16(w))]
+
+        return read
+
+    def _plain_halves(self, dsp: Dsp, weights: Value, offset: int, word: int) -> list:
+        pairs = self.packed.tile.pairs
+        loaded = dsp.words(weights, offset + 8 * pairs * (word // 2), 2 * pairs)
+        return [dsp.sxtb16_odd(w) if word % 2 else dsp.sxtb16(w) for w in loaded]
+
+    def _finish(
+        self,
+        dsp: Dsp,
+        place: Placement,
+        sums: list[list[Value]],
+        constants: tuple[Value, int],
+        out: Value,
+        channel: Value | None,
+        groups_left: Value,
+    ) -> None:
+        """Requantise and store each pixel's pair of channels."""
+        packed, (pointer, offset) = self.packed, constants
+        for pair in range(packed.tile.pairs):
+            count = packed.constant_count
+            words = dsp.words(pointer, offset + 8 * pair * count, 2 * count)
+            is_last = packed.is_odd and pair == packed.tile.pairs - 1
+            step = self._step(dsp, groups_left) if is_last else I32(1)
+            for pixel in range(self.pixels):
+                first, second = sums[2 * pair][pixel], sums[2 * pair + 1][pixel]
+                if packed.interleaved:
+                    first = dsp.builder.sub(first, second)
+                values = [
+                    packed.places[0].requantise(dsp, first, packed.interleaved, words[:count]),
+                    packed.places[1].requantise(dsp, second, False, words[count:]),
+                ]
+                place.store(dsp, out, pixel, 2 * pair, channel, step, values)
+
+    def _step(self, dsp: Dsp, groups_left: Value) -> Value:
+        """From a pair's first channel to its second: 1, but 0 in the last group of an odd number of channels (both are the same one)."""
+        if self.packed.groups == 1:
+            return I32(0)
+        return dsp.builder.zext(dsp.builder.icmp_signed("!=", groups_left, I32(1)), I32)
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where a core reads and writes. out: the first pixel's first channel; pixels are `pixel_step` elements apart.
+
+    axes: pixel number in the block -> iteration axes, without the channel's; channel_axis: that one.
+    """
+
+    weights: Value
+    slots: Value
+    out: Value
+    output: Output
+    pixel_step: int
+    channel_axis: int
+    axes: Callable[[int], dict[int, Value]]
+
+    @property
+    def wants_channel(self) -> bool:
+        return self.output.rest is not None
+
+    def store(
+        self, dsp: Dsp, out: Value, pixel: int, first: int, channel: Value | None, step: Value, values: Sequence[Value]
+    ) -> None:
+        """Two neighbouring channels of a pixel: `first` and `first` + step, counted from `out`."""
+        nbytes, builder = self.output.nbytes, dsp.builder
+        start = dsp.at(out, (pixel * self.pixel_step + first) * nbytes)
+        second = dsp.at(start, nbytes) if _is(step, 1) else dsp.at(start, builder.mul(step, I32(nbytes)) if nbytes > 1 else step)
+        axes = ({}, {})
+        if channel is not None:
+            number = builder.add(channel, I32(first))
+            both = (number, builder.add(number, step))
+            axes = tuple({**self.axes(pixel), self.channel_axis: each} for each in both)
+        self.output.store([(start, values[0], axes[0]), (second, values[1], axes[1])])
+
+
+def _is(value: Value, number: int) -> bool:
+    return getattr(value, "constant", None) == number

@@ -1,0 +1,152 @@
+"""Programs of one int8 contraction, with every number at the test's choice.
+
+Enters: geometry, zero points, multipliers, clamp. Leaves: a Program as operators and fusion would make it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from aot.graph.evaluate import execute
+from aot.graph.expr import Acc, Const, Expr, Load, Requantise, add, affine, axis, cast, clamp, fixed, integer
+from aot.graph.ir import DType
+from aot.graph.primitive import Contract, Geometry
+from aot.lower.program import Buffer, Program
+
+INT8 = DType.INT8
+
+
+@dataclass(frozen=True)
+class Case:
+    """A layer. `scales`: the real rescaling of each output channel (one: the same for all); `padding` is top, bottom, left, right."""
+
+    kind: str = "conv"
+    image: tuple[int, int, int, int] = (1, 5, 5, 4)
+    channels: int = 8
+    kernel: tuple[int, int] = (3, 3)
+    stride: tuple[int, int] = (1, 1)
+    dilation: tuple[int, int] = (1, 1)
+    padding: tuple[int, int, int, int] = (0, 0, 0, 0)
+    multiplier: int = 1
+    zero_point: int = -128
+    out_zero_point: int = -128
+    low: int = -128
+    high: int = 127
+    scales: Sequence[float] = ()
+    bias: bool = True
+    weight: int = 127
+    seed: int = 0
+
+
+def quantised_multiplier(scale: float) -> tuple[int, int]:
+    """TFLite's Q0.31 multiplier and shift of a real number."""
+    if scale == 0:
+        return 0, 0
+    mantissa, exponent = np.frexp(scale)
+    fixed_point = round(float(mantissa) * (1 << 31))
+    return (fixed_point, int(exponent)) if fixed_point < 1 << 31 else (fixed_point // 2, int(exponent) + 1)
+
+
+def sizes(case: Case) -> tuple[int, int]:
+    """Output rows and columns."""
+    found = []
+    for number in range(2):
+        span = (case.kernel[number] - 1) * case.dilation[number] + 1
+        padded = case.image[1 + number] + case.padding[2 * number] + case.padding[2 * number + 1]
+        found.append((padded - span) // case.stride[number] + 1)
+    return found[0], found[1]
+
+
+def program_of(case: Case, rest=None, store=None, out_shape=None, extra: Sequence[Buffer] = ()) -> Program:
+    """The program. `rest(int8 expression, axes) -> Expr` is fused behind; `store` and `out_shape` retarget the output."""
+    rng = np.random.default_rng(case.seed)
+    n, height, width, depth = case.image
+    rows, columns = sizes(case) if case.kind != "dense" else (1, 1)
+    channels = depth * case.multiplier if case.kind == "depthwise" else case.channels
+    taps = case.kernel[0] * case.kernel[1] if case.kind != "dense" else 1
+    products = taps * (1 if case.kind == "depthwise" else depth)
+    weights_shape = {
+        "conv": (channels, *case.kernel, depth),
+        "depthwise": (1, *case.kernel, channels),
+        "dense": (channels, depth),
+    }[case.kind]
+    weights = rng.integers(-case.weight, case.weight + 1, weights_shape).astype(np.int8)
+    deviation = max(1.0, 74 * case.weight / 1.73 * products**0.5)
+    bias = (rng.normal(0, 0.5, channels) * deviation).round().astype(np.int32)
+    scales = case.scales or (70 / deviation * np.exp(rng.normal(0, 0.3, channels)))
+    pairs = [quantised_multiplier(float(scale)) for scale in np.broadcast_to(np.asarray(scales, float), channels)]
+    constants = {
+        "w": weights,
+        "bias": bias,
+        "multiplier": np.array([pair[0] for pair in pairs], np.int32),
+        "shift": np.array([pair[1] for pair in pairs], np.int32),
+    }
+    if case.kind == "conv":
+        space, window, channel = (n, rows, columns, channels), (*case.kernel, depth), axis(3)
+        right = Load("w", (axis(3), axis(4), axis(5), axis(6)), INT8)
+        in_channel, ky = axis(6), 4
+    elif case.kind == "depthwise":
+        space, window = (n, rows, columns, depth, case.multiplier), case.kernel
+        channel = affine({3: case.multiplier, 4: 1}) if case.multiplier > 1 else axis(3)
+        right, in_channel, ky = Load("w", (fixed(0), axis(5), axis(6), channel), INT8), axis(3), 5
+    else:
+        space, window, channel = (n, channels), (depth,), axis(1)
+        right = Load("w", (axis(1), axis(2)), INT8)
+    if case.kind == "dense":
+        left, image_shape = Load("x", (axis(0), axis(2)), INT8), (n, depth)
+        geometry = Geometry("dense", (n, 1, 1, depth), (n, 1, 1, channels))
+        shape = (n, channels)
+    else:
+        at = [
+            affine({1 + number: case.stride[number], ky + number: case.dilation[number]}, -case.padding[2 * number])
+            for number in range(2)
+        ]
+        fill = Const(case.zero_point, INT8) if any(case.padding) else None
+        left, image_shape = Load("x", (axis(0), at[0], at[1], in_channel), INT8, fill), case.image
+        multiplier = case.multiplier if case.kind == "depthwise" else 1
+        out = (n, rows, columns, channels)
+        geometry = Geometry(
+            case.kind, case.image, out, case.kernel, case.stride, case.dilation, case.padding[0], case.padding[2], 1, multiplier
+        )
+        shape = out
+    load = {name: Load(name, (channel,), DType.INT32) for name in ("bias", "multiplier", "shift")}
+    scaled = add(Requantise(Acc(DType.INT32), load["multiplier"], load["shift"]), integer(case.out_zero_point))
+    result: Expr = cast(clamp(scaled, case.low, case.high), INT8)
+    own_store = (axis(0), axis(1), axis(2), channel) if case.kind == "depthwise" else ()
+    if rest is not None:
+        spatial = own_store or tuple(axis(number) for number in range(len(space)))
+        result = rest(result, spatial)
+    initial = load["bias"] if case.bias else integer(0)
+    used_store = own_store if store is None else store
+    contract = Contract("y", space, window, left, right, case.zero_point, 0, initial, result, used_store, geometry)
+    names = constants if case.bias else {name: data for name, data in constants.items() if name != "bias"}
+    buffers = [Buffer("x", INT8, image_shape, "input"), *extra, Buffer("y", result.dtype, out_shape or shape, "output")]
+    buffers += [Buffer(name, DType(data.dtype.name), data.shape, "constant", data=data) for name, data in names.items()]
+    return Program("test", tuple(buffers), (contract,), ("x", *(one.name for one in extra if one.role == "input")), ("y",))
+
+
+def inputs_of(program: Program, seed: int = 1) -> dict[str, np.ndarray]:
+    """Full-range inputs; some of them all extreme."""
+    rng = np.random.default_rng(seed)
+    found = {}
+    for name in program.inputs:
+        buffer = program[name]
+        low, high = buffer.dtype.limits
+        array = rng.integers(low, high + 1, buffer.shape)
+        found[name] = (np.where(array < 0, low, high) if seed % 3 == 0 else array).astype(buffer.dtype.np)
+    return found
+
+
+def expected(program: Program, inputs: dict[str, np.ndarray], background: int = 0) -> np.ndarray:
+    """The numpy meaning; what the instruction does not write stays `background`."""
+    arrays = dict(inputs)
+    for buffer in program.buffers:
+        if buffer.data is not None:
+            arrays[buffer.name] = buffer.data
+    out = program["y"]
+    arrays["y"] = np.full(out.shape, background, out.dtype.np)
+    execute(program.instructions[0], arrays)
+    return arrays["y"]

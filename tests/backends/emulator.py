@@ -1,0 +1,154 @@
+"""Runs one implementation's function on an emulated core, with guard bytes around every buffer.
+
+Enters: a Program, an Implementation, a target, input arrays. Leaves: `Outcome`: the output and what it cost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from llvmlite import ir
+
+from aot.llvm.emission import KernelFunction, parameter_names
+from aot.llvm.llvm import Compiler
+from aot.lower.implementation import Implementation
+from aot.lower.program import Program
+from aot.run.image import ObjectFile
+from aot.target import Target
+
+_CODE, _RODATA, _DATA, _STACK = 0x10000, 0x80000, 0x20000000, 0x30000000
+_DATA_NBYTES, _STACK_NBYTES, _GUARD = 0x400000, 0x10000, 64
+_STOP = 0x8000
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The output buffer's array; instructions executed; bytes of code; bytes of stack touched below the arguments."""
+
+    out: np.ndarray
+    instructions: int
+    code_nbytes: int
+    stack_nbytes: int
+
+
+def assemble(program: Program, implementation: Implementation, target: Target) -> bytes:
+    """Object code of the implementation's function alone, `kernel`."""
+    module = ir.Module("test")
+    function = KernelFunction(module, "kernel", implementation, program, target)
+    implementation.emit(function)
+    function.finish()
+    compiler = Compiler(target)
+    bitcode = compiler.parse(str(module))
+    if implementation.style == "generic":
+        bitcode = compiler.optimise(bitcode)
+    return compiler.emit(bitcode, ordered=implementation.style == "ordered").object
+
+
+def run(
+    program: Program,
+    implementation: Implementation,
+    target: Target,
+    inputs: Mapping[str, np.ndarray],
+    rows: list[tuple[int, int]] | None = None,
+    background: int = 0,
+    in_place: str = "",
+) -> Outcome:
+    """Execute it for these row ranges (default: all at once). AssertionError if a guard byte changed, or an input.
+
+    in_place: the read whose bytes are also the output's.
+    """
+    import unicorn
+    from unicorn import arm_const as arm
+
+    unlinked = ObjectFile(assemble(program, implementation, target))
+    image = unlinked.link(_CODE, _RODATA)
+    symbol = next(one for one in image.functions if one.name == "kernel")
+    machine = unicorn.Uc(unicorn.UC_ARCH_ARM, unicorn.UC_MODE_THUMB | unicorn.UC_MODE_MCLASS)
+    machine.ctl_set_cpu_model({"cortex-m4": arm.UC_CPU_ARM_CORTEX_M4, "cortex-m7": arm.UC_CPU_ARM_CORTEX_M7, "cortex-m33": arm.UC_CPU_ARM_CORTEX_M33}[target.name])
+    for address, nbytes in ((0, 0x100000), (_DATA, _DATA_NBYTES), (_STACK, _STACK_NBYTES)):
+        machine.mem_map(address, nbytes)
+    machine.mem_write(_CODE, image.code)
+    machine.mem_write(_RODATA, image.rodata)
+    poison = bytes([0xA5]) * _DATA_NBYTES
+    memory = bytearray(poison)
+    addresses: dict[str, tuple[int, int]] = {}
+    position = _GUARD
+    constants = {buffer.name: buffer for buffer in implementation.constants}
+
+    def place(name: str, content: bytes, align: int) -> None:
+        nonlocal position
+        position = -(-position // align) * align + (4 if align <= 4 else 0)  # no better aligned than promised
+        memory[position : position + len(content)] = content
+        addresses[name] = (position, len(content))
+        position += len(content) + _GUARD
+
+    for name in parameter_names(implementation):
+        if name in addresses:
+            continue
+        if name in constants:
+            place(name, np.ascontiguousarray(constants[name].data).tobytes(), max(4, constants[name].align))
+        elif name in implementation.writes and name not in inputs:
+            if in_place:
+                addresses[name] = addresses[in_place]
+                continue
+            buffer = program[name]
+            place(name, np.full(buffer.shape, background, buffer.dtype.np).tobytes(), 4)
+        else:
+            place(name, np.ascontiguousarray(inputs[name]).tobytes(), 4)
+    if implementation.scratch_nbytes:
+        place("scratch.", bytes([0x5A]) * implementation.scratch_nbytes, implementation.scratch_align)
+    machine.mem_write(_DATA, bytes(memory))
+    machine.mem_write(_STACK, bytes([0xC3]) * _STACK_NBYTES)
+    count = 0
+
+    def block(_uc, address: int, nbytes: int, _user) -> None:
+        nonlocal count
+        if _CODE <= address < _CODE + len(image.code):
+            count += sizes(address, nbytes)
+
+    lengths: dict[tuple[int, int], int] = {}
+
+    def sizes(address: int, nbytes: int) -> int:
+        if (address, nbytes) not in lengths:
+            code, at, found = image.code, address - _CODE, 0
+            end = at + nbytes
+            while at < end:
+                at += 4 if (code[at + 1] >> 3) in (0b11101, 0b11110, 0b11111) else 2
+                found += 1
+            lengths[address, nbytes] = found
+        return lengths[address, nbytes]
+
+    machine.hook_add(unicorn.UC_HOOK_BLOCK, block)
+    top = _STACK + _STACK_NBYTES - 64
+    for y0, y1 in rows or [(0, implementation.rows.count)]:
+        arguments = [_DATA + addresses[name][0] for name in parameter_names(implementation)]
+        if implementation.scratch_nbytes:
+            arguments.append(_DATA + addresses["scratch."][0])
+        arguments += [y0, y1]
+        registers = (arm.UC_ARM_REG_R0, arm.UC_ARM_REG_R1, arm.UC_ARM_REG_R2, arm.UC_ARM_REG_R3)
+        for register, value in zip(registers, arguments):
+            machine.reg_write(register, value)
+        machine.mem_write(top, b"".join(value.to_bytes(4, "little") for value in arguments[4:]))
+        machine.reg_write(arm.UC_ARM_REG_SP, top)
+        machine.reg_write(arm.UC_ARM_REG_LR, _STOP | 1)
+        machine.emu_start(symbol.address | 1, _STOP, count=500_000_000)
+        assert machine.reg_read(arm.UC_ARM_REG_PC) & ~1 == _STOP
+    after = bytearray(machine.mem_read(_DATA, _DATA_NBYTES))
+    out_at, out_nbytes = addresses[implementation.writes[0]]
+    out = np.frombuffer(bytes(after[out_at : out_at + out_nbytes]), program["y"].dtype.np).reshape(program["y"].shape)
+    memory[out_at : out_at + out_nbytes] = after[out_at : out_at + out_nbytes]
+    if implementation.scratch_nbytes:
+        at, nbytes = addresses["scratch."]
+        memory[at : at + nbytes] = after[at : at + nbytes]
+    changed = np.flatnonzero(np.frombuffer(bytes(memory), np.uint8) != np.frombuffer(bytes(after), np.uint8))
+    assert not changed.size, f"bytes outside outputs and scratch changed: {_near(addresses, int(changed[0]))}"
+    stack = bytes(machine.mem_read(_STACK, top - _STACK))
+    used = len(stack) - next((at for at, byte in enumerate(stack) if byte != 0xC3), len(stack))
+    return Outcome(out, count, len(image.code), used)
+
+
+def _near(addresses: dict[str, tuple[int, int]], position: int) -> str:
+    name, (at, nbytes) = min(addresses.items(), key=lambda item: min(abs(position - item[1][0]), abs(position - sum(item[1]))))
+    return f"at {position - at} of {name} ({nbytes} bytes)"
