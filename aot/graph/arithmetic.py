@@ -61,20 +61,11 @@ def quantise_multipliers(reals: Iterable[float]) -> tuple[np.ndarray, np.ndarray
 def convolution_scales(input_scale: float, filter_scales: Sequence[float], output_scale: float) -> list[float]:
     """Accumulator to output, one for each filter scale; in doubles throughout.
 
-    Source: tflite-micro, tensorflow/lite/kernels/kernel_util.cc, PopulateConvolutionQuantizationParams; FULLY_CONNECTED with scales
-    per channel computes the same.
+    Source: tflite-micro, tensorflow/lite/kernels/kernel_util.cc, PopulateConvolutionQuantizationParams. FULLY_CONNECTED computes the
+    same, with one weight scale too (GetQuantizedConvolutionMultipler), although releases before September 2026 round the product of
+    scales to float32 there.
     """
     return [_single(input_scale) * _single(scale) / _single(output_scale) for scale in filter_scales]
-
-
-def dense_scale(input_scale: float, filter_scale: float, output_scale: float) -> float:
-    """Accumulator to output of a FULLY_CONNECTED with one filter scale: the product of scales is rounded to float32.
-
-    Source: tflite-micro, tensorflow/lite/kernels/kernel_util.cc, GetQuantizedConvolutionMultipler.
-    """
-    with np.errstate(all="ignore"):
-        product = np.float32(input_scale) * np.float32(filter_scale)
-    return float(product) / _single(output_scale)
 
 
 def product_scale(scale_a: float, scale_b: float, output_scale: float) -> float:
@@ -251,7 +242,6 @@ __all__ = [
     "activation_name",
     "complement_over_one_plus",
     "convolution_scales",
-    "dense_scale",
     "exp_of_negative",
     "float_range",
     "product_scale",

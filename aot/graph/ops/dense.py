@@ -76,12 +76,18 @@ def _ending(site: Site) -> Ending:
         return Real(activation)
     input_scale, _ = checks.per_tensor(site, data)
     output_scale, _ = checks.per_tensor(site, site.output)
+    filter_scales, zero_point = _weights_quantisation(site)
+    scales = arithmetic.convolution_scales(input_scale, filter_scales, output_scale)
+    return quantised(site, activation, scales, weights.shape[0], zero_point)
+
+
+def _weights_quantisation(site: Site) -> tuple[tuple[float, ...], int]:
+    """Scales (one, or one for each output channel) and zero point, which TFLite Micro honours only beside a single scale."""
+    weights = site.input(1)
     if checks.quantisation(site, weights).per_axis:
-        scales = arithmetic.convolution_scales(input_scale, checks.channel_scales(site, weights, 0), output_scale)
-        return quantised(site, activation, scales, weights.shape[0])
-    filter_scale, zero_point = checks.per_tensor(site, weights)
-    scale = arithmetic.dense_scale(input_scale, filter_scale, output_scale)
-    return quantised(site, activation, [scale], weights.shape[0], zero_point)
+        return checks.channel_scales(site, weights, 0), 0
+    scale, zero_point = checks.per_tensor(site, weights)
+    return (scale,), zero_point
 
 
 def _check(site: Site) -> None:

@@ -138,7 +138,8 @@ def _count(slide: Slide, out_axis: int) -> Expr:
     """How many taps of an output position lie inside the input."""
     if not slide.leaves:
         return integer(slide.kernel)
-    start = sub(mul(Axis(out_axis), integer(slide.stride)), integer(slide.before))
+    start = Axis(out_axis) if slide.stride == 1 else mul(Axis(out_axis), integer(slide.stride))
+    start = sub(start, integer(slide.before)) if slide.before else start
     end = Binary("min", add(start, integer(slide.kernel)), integer(slide.size))
     return sub(end, Binary("max", start, integer(0)))
 
