@@ -99,6 +99,21 @@ def test_conv_with_an_accumulator_at_the_edge_of_int32(bias, output_scale):
     agree(conv_with(bias=T((2,), "int32", data=biases), output=T((1, 2, 2, 2), "int8", output_scale, 3)))
 
 
+@pytest.mark.parametrize("scales", ["one", "each"])
+def test_conv_multipliers_are_exact_to_the_last_bit(scales):
+    """Biases near the edge between two outputs, where the last bits of the multiplier show."""
+    rng = np.random.default_rng(7)
+    for input_scale, *weight_scales in rng.uniform(0.01, 0.1, (10, 65)).astype(np.float32).tolist():
+        weight_scales = weight_scales if scales == "each" else weight_scales[:1]
+        products = input_scale * np.array(weight_scales)
+        output_scale = float(np.float32(products.min() * 1e7))
+        edges = (rng.integers(-100, 100, 64) + 0.5) * output_scale / products
+        bias = T((64,), "int32", data=np.rint(edges) + rng.integers(-40, 41, 64))
+        weights = T((64, 1, 1, 3), "int8", weight_scales, data=np.ones((64, 1, 1, 3)))
+        input, output = T((1, 1, 1, 3), "int8", input_scale, 5), T((1, 1, 1, 64), "int8", output_scale, 3)
+        agree(conv_with(input=input, weights=weights, bias=bias, output=output), [np.full((1, 1, 1, 3), 5, np.int8)])
+
+
 def test_a_pruned_channel_has_scale_0_and_gives_the_zero_point():
     weights = np.ones((2, 1, 1, 3), np.int8)
     weights[1] = 0
