@@ -29,6 +29,7 @@ from aot.target import Target
 _CODE_NBYTES = 36 * 1024
 """What the inner loops of a whole model may take; each layer unrolls according to its share."""
 _TAIL_UNROLL = 8
+_MOST_UNROLL = 40
 
 
 def claim_pointwise(program: Program, instruction: Primitive, target: Target) -> Implementation | str:
@@ -153,7 +154,7 @@ def _share(program: Program, layer: Layer) -> int:
 def _tile(words: int, pixels: int, pairs: int, code_nbytes: int, interleaved: bool, tail: bool) -> Tile:
     """How far to unroll: all of a slot, or equal parts that fit the code size (and LDRD's reach)."""
     per_word = {(4, 1): 46, (3, 1): 40, (2, 2): 46, (2, 1): 26, (1, 2): 30, (1, 1): 16}[pixels, pairs]
-    most = max(4, min(60 // pixels * (4 if pixels == 1 else 4), code_nbytes // per_word))
+    most = max(4, min(_MOST_UNROLL, code_nbytes // per_word))
     turns = -(-words // most)
     unroll = -(-words // turns)
     multiple = 4 if tail and turns * unroll > _TAIL_UNROLL else 1 if interleaved else 2
@@ -234,7 +235,7 @@ class _Emitter:
 
     def _full(self, block: _Block, at: list[Value]) -> list[Value]:
         tile = self.plan.tile
-        Core(self.plan.packed, tile.pixels, tile.pixels, tile.unroll).emit(self.dsp, self._placement(block, self._slots))
+        Core(self.plan.packed, tile.pixels, tile.pixels, tile.unroll).call(self.dsp, self._placement(block, self._slots))
         return at
 
     def _rest(self, block: _Block, at: list[Value], left: Value) -> None:
@@ -247,7 +248,7 @@ class _Emitter:
             source, slot, out, column = carried.values
             if plan.patches.contiguous:
                 gather_run(dsp, source, slot, depth, Pixels(1, 0, tile.pixels, plan.patches.aligned))
-            core.emit(dsp, self._placement(_Block(block.image, block.row, column, block.number, out), slot))
+            core.call(dsp, self._placement(_Block(block.image, block.row, column, block.number, out), slot))
             forward = dsp.at(out, plan.layer.out.pixel * self.output.nbytes)
             if plan.patches.contiguous:
                 carried.next = (dsp.at(source, depth), slot, forward, dsp.builder.add(column, I32(1)))

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from llvmlite import ir
 
 from aot.llvm.emission import Carried, KernelFunction
-from aot.llvm.types import I8, I16, I32, I64, Builder, Value, known_integer
+from aot.llvm.types import I8, I16, I32, I64, POINTER, Builder, Value, known_integer
 
 REACH = 1020
 """The largest offset of LDRD and STRD, in bytes."""
@@ -36,9 +36,9 @@ class _VolatileStore(ir.instructions.StoreInstr):
 class Dsp:
     """Emits instructions. Pointers are opaque, offsets in bytes, values int32 unless said otherwise."""
 
-    def __init__(self, function: KernelFunction) -> None:
+    def __init__(self, function: KernelFunction, builder: Builder | None = None) -> None:
         self.function = function
-        self.builder: Builder = function.builder
+        self.builder: Builder = function.builder if builder is None else builder
 
     # Addresses and memory.
 
@@ -172,6 +172,16 @@ class Dsp:
 
     # Control.
 
+    def _hidden(self, value: Value) -> Value:
+        """A pointer that LLVM's loop strength reduction can't see through; costs no instruction.
+
+        It would trade two pointers that step through memory for one index and sums, which take more registers than there are.
+        """
+        if not isinstance(value.type, ir.PointerType):
+            return value
+        type = ir.FunctionType(POINTER, [POINTER])
+        return self.builder.call(self.function.intrinsic("llvm.launder.invariant.group.p0", type), [value])
+
     @contextmanager
     def repeat(self, count: int | Value, initial: Sequence[Value] = ()) -> Iterator[Carried]:
         """The body `count` times, at least once, with carried values. `index` counts down to 1: SUBS and BNE.
@@ -196,6 +206,7 @@ class Dsp:
         yield carried
         left = builder.sub(index, I32(1))
         index.add_incoming(left, builder.block)
+        carried.next = tuple(self._hidden(value) for value in carried.next)
         for phi, value in zip(phis, carried.next, strict=True):
             phi.add_incoming(value, builder.block)
         builder.cbranch(builder.icmp_signed("!=", left, I32(0)), body, after)

@@ -9,12 +9,14 @@ Cost of the inner loop for a word of 4 pixels and 2 channels: LDR weights, SXTB1
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+from llvmlite import ir
 
 from aot.backends.cmsis_nn.dsp import Dsp
 from aot.backends.cmsis_nn.ending import Output
 from aot.backends.cmsis_nn.packing import Packed
-from aot.llvm.types import I32, Value
+from aot.llvm.types import I32, POINTER, Value
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,35 @@ class Core:
     @property
     def turns(self) -> int:
         return self.packed.tile.words // self.unroll
+
+    def call(self, dsp: Dsp, place: Placement) -> None:
+        """Call the core as a local function, which layers alike share and whose loops have all registers to themselves.
+
+        Where something is fused behind it, it stands in line: the fused expression reads the kernel's own arguments.
+        """
+        if place.output.rest is not None:
+            self.emit(dsp, place)
+            return
+
+        def build(function: ir.Function) -> None:
+            inner = Dsp(dsp.function, ir.IRBuilder(function.append_basic_block("entry")))
+            weights, slots, out = function.args
+            self.emit(inner, replace(place, weights=weights, slots=slots, out=out, output=Output(inner, place.output.layer)))
+            inner.builder.ret_void()
+
+        core = dsp.function.helper(self._name(place), ir.FunctionType(ir.VoidType(), [POINTER] * 3), build)
+        dsp.builder.call(core, [place.weights, place.slots, place.out])
+
+    def _name(self, place: Placement) -> str:
+        """A name that says all that the code depends on."""
+        packed, tile = self.packed, self.packed.tile
+        form = packed.form
+        shifts = "_".join(f"{one.pre}s{'n' if one.shift is None else one.shift}" for one in packed.places)
+        clamp = "" if form.clamp is None else f"_c{form.clamp[0] + 128}_{form.clamp[1] + 128}"
+        zero = f"_z{form.zero_point + 128}" if form.kind == "exact" else ""
+        size = f"{self.pixels}of{self.stride}x{tile.words}by{self.unroll}_{tile.pairs}x{packed.groups}{'odd' if packed.is_odd else ''}"
+        kind = f"{'ab' if packed.interleaved else 'plain'}_{form.kind}"
+        return f"product_{size}_{kind}_{shifts}{clamp}{zero}_step{place.pixel_step}"
 
     def emit(self, dsp: Dsp, place: Placement) -> None:
         """Loop over the channel groups."""
