@@ -41,7 +41,7 @@ def _read_strided_slice(options) -> StridedSlice:
 
 
 @dataclass(frozen=True)
-class _Range:
+class Range:
     """`count` positions of one input axis from `start` on, `step` apart; `kept`: the output has this axis."""
 
     start: int
@@ -55,7 +55,7 @@ class _Range:
         return slice(self.start, end if end >= 0 else None, self.step) if self.kept else self.start
 
 
-def _strided_ranges(site: Site) -> tuple[_Range | None, ...]:
+def strided_ranges(site: Site) -> tuple[Range | None, ...]:
     """A range for each input axis, in order, with None where the output gets an axis more."""
     a = site.node.attributes
     assert isinstance(a, StridedSlice)
@@ -68,18 +68,18 @@ def _strided_ranges(site: Site) -> tuple[_Range | None, ...]:
     whole = len(shape) - (len(entries) - added - ellipses)
     if ellipses > 1 or whole < 0:
         raise site.error(f"{len(entries)} entries with these masks do not fit an input of {len(shape)} dimensions")
-    ranges: list[_Range | None] = []
+    ranges: list[Range | None] = []
     position = 0
     for number, (begin, end, stride) in enumerate(entries):
         if _bit(a.ellipsis_mask, number):
-            ranges += [_Range(0, 1, size) for size in shape[position : position + whole]]
+            ranges += [Range(0, 1, size) for size in shape[position : position + whole]]
             position += whole
         elif _bit(a.new_axis_mask, number):
             ranges.append(None)
         else:
             ranges.append(_range(site, number, begin, end, stride, shape[position]))
             position += 1
-    return (*ranges, *(_Range(0, 1, size) for size in shape[position:]))
+    return (*ranges, *(Range(0, 1, size) for size in shape[position:]))
 
 
 def _entries(site: Site) -> list[tuple[int, int, int]]:
@@ -91,7 +91,7 @@ def _entries(site: Site) -> list[tuple[int, int, int]]:
     return list(zip(*(column.tolist() for column in columns)))
 
 
-def _range(site: Site, number: int, begin: int, end: int, stride: int, size: int) -> _Range:
+def _range(site: Site, number: int, begin: int, end: int, stride: int, size: int) -> Range:
     """One axis. A shrunk axis takes the element at `begin` alone, whatever end and stride say."""
     a = site.node.attributes
     assert isinstance(a, StridedSlice)
@@ -105,10 +105,10 @@ def _range(site: Site, number: int, begin: int, end: int, stride: int, size: int
     if _bit(a.shrink_axis_mask, number):
         if not 0 <= start < size or stride < 0:
             raise site.error(f"entry {number} selects element {begin} with stride {stride} of an axis of {size}")
-        return _Range(start, 1, 1, kept=False)
+        return Range(start, 1, 1, kept=False)
     far = size if stride > 0 else -1
     stop = far if _bit(a.end_mask, number) else min(max(end + size if end < 0 else end, first), last)
-    return _Range(start, stride, max(0, -((start - stop) // stride)))
+    return Range(start, stride, max(0, -((start - stop) // stride)))
 
 
 def _bit(mask: int, number: int) -> bool:
@@ -116,19 +116,19 @@ def _bit(mask: int, number: int) -> bool:
 
 
 def _infer_strided_slice(site: Site) -> tuple[Shape, ...]:
-    ranges = _strided_ranges(site)
+    ranges = strided_ranges(site)
     return (tuple(1 if part is None else part.count for part in ranges if part is None or part.kept),)
 
 
 def _compute_strided_slice(site: Site, x: np.ndarray, *_: np.ndarray) -> tuple[np.ndarray]:
-    index = tuple(np.newaxis if part is None else part.slice for part in _strided_ranges(site))
+    index = tuple(np.newaxis if part is None else part.slice for part in strided_ranges(site))
     return (np.array(x[index], x.dtype, order="C"),)
 
 
 def _lower_strided_slice(site: Site, lowering: Lowering) -> None:
     index: list[Affine] = []
     out_axis = 0
-    for part in _strided_ranges(site):
+    for part in strided_ranges(site):
         if part is not None:
             index.append(axis(out_axis, part.step, part.start) if part.kept else fixed(part.start))
         out_axis += part is None or part.kept
