@@ -1,14 +1,15 @@
 """Runs a bundle on an emulated board, whichever emulator has it.
 
 Enters: a bundle, an entry, inputs, how to execute a firmware. Leaves: `RunResult`.
-Invariant: two runs, regions at the ends and at the starts of pages, other garbage. On Armv8-M an MPU makes accesses outside fault; on older
-cores the guards between regions show writes outside, and reads outside that matter show as a difference between the runs.
+Invariant: two runs, regions at the ends and at the starts of pages, other garbage. On Armv8-M an MPU makes accesses outside fault; on
+older cores a comparison of all RAM shows writes outside, and reads outside that matter show as a difference between the runs.
 """
 
 from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,7 @@ from aot.errors import InternalError
 from aot.run import firmware, memory
 from aot.run.firmware import FAULTED, HUNG, Clock, Firmware, Output, Report
 from aot.run.layout import SAVED, Grid, Layout, check_return, check_stack, describe_layer, lay_out
+from aot.run.memory import Placed
 from aot.run.result import RunResult
 from aot.target import Target
 
@@ -46,22 +48,72 @@ def run_board(
     where: str,
 ) -> RunResult:
     """Run the entry twice. `output`: how the firmware hands memory over, given the folder for files."""
-    results, stack, instructions = [], 0, 0
+    calls = []
     for at_end, seed, guard in ((True, 1, 0xA5), (False, 2, 0x3C)):
         regions = memory.arguments(bundle, entry, inputs, seed)
         layout = lay_out(bundle, entry, regions, _grid(bundle.target), at_end=at_end, guard=guard)
         with tempfile.TemporaryDirectory(prefix="aot-") as folder:
             made = firmware.build(bundle.target, entry, layout, output(Path(folder)), clock, _protects(bundle.target, layout))
             held = execute(made, Path(folder))
-        report = made.report(held)
-        _check(entry, layout, made, report, held, clock.limit)
-        contents = [placed.content(_pages(made, layout, placed, held)) for placed in layout.arguments]
-        results.append(memory.outputs(bundle, entry, contents))
-        stack = max(stack, layout.stack_peak(made.part(held, layout.stack.start, layout.stack.end)))
-        instructions = instructions or report.instructions
-    memory.same_outputs(entry, *results)
+        calls.append(_Call(bundle, entry, layout, made, held, made.report(held)))
+        calls[-1].check_end()
+    for call in calls:  # after both: a fault names the layer, a changed byte does not
+        call.check_memory()
+    first, second = (call.outputs() for call in calls)
+    memory.same_outputs(entry, first, second)
+    stack = max(call.stack_peak() for call in calls)
     check_stack(entry, stack)
-    return RunResult(results[0], instructions, stack, None, where)
+    return RunResult(first, calls[0].report.instructions, stack, None, where)
+
+
+@dataclass(frozen=True)
+class _Call:
+    """One call that has ended. `held`: RAM as the firmware handed it over."""
+
+    bundle: Bundle
+    entry: Entry
+    layout: Layout
+    made: Firmware
+    held: bytes
+    report: Report
+
+    def check_end(self) -> None:
+        """InternalError if the call faulted or hung."""
+        report, layout = self.report, self.layout
+        if report.status not in (FAULTED, HUNG):
+            return
+        function = layout.image.function_at(report.pc)
+        near = f" at {report.address:#x}, {layout.nearest(report.address)}" if report.address is not None else ""
+        hung = f"still running after {self.made.clock.limit} instructions"
+        problem = hung if report.status == HUNG else _cause(report.cause) + near
+        place = layout.describe_pc(report.pc, function)
+        raise InternalError(f"{describe_layer(self.entry, function or self.entry.symbol)}: {problem}; {place}")
+
+    def check_memory(self) -> None:
+        """InternalError if the call returned an error, did not preserve a register, or changed a byte that it may not write."""
+        check_return(self.entry, self.report.code, {**SAVED, "sp": self.layout.stack_pointer}, self.report.registers)
+        base = self.made.ram[0]
+        same = np.frombuffer(self.made.ram[1], np.uint8) == np.frombuffer(self.held, np.uint8)
+        same[: firmware.REPORT_NBYTES] = True
+        for placed in self.layout.all:
+            if placed.region.writable:
+                same[placed.address - base :][: placed.region.nbytes] = True
+        if not same.all():
+            address = base + int(np.flatnonzero(~same)[0])
+            raise InternalError(f"the code wrote at {address:#x}, {self.layout.nearest(address)}")
+
+    def outputs(self) -> tuple[np.ndarray, ...]:
+        # Weights lie in code memory, which is not handed over: they are what they were.
+        held = (self._pages(placed) if placed.region.writable else placed.image for placed in self.layout.arguments)
+        contents = [placed.content(pages) for placed, pages in zip(self.layout.arguments, held, strict=True)]
+        return memory.outputs(self.bundle, self.entry, contents)
+
+    def stack_peak(self) -> int:
+        return self.layout.stack_peak(self._pages(self.layout.stack))
+
+    def _pages(self, placed: Placed) -> bytes:
+        base = self.made.ram[0]
+        return self.held[placed.start - base : placed.end - base]
 
 
 def _grid(target: Target) -> Grid:
@@ -75,24 +127,6 @@ def _protects(target: Target, layout: Layout) -> bool:
     """Whether an MPU can tell apart what the entry may touch: Armv8-M's takes any multiple of 32 bytes, in so many regions."""
     used = 2 + sum(placed.end > placed.start for placed in layout.all)
     return target.triple.startswith("thumbv8") and used <= _MPU_REGIONS
-
-
-def _pages(made: Firmware, layout: Layout, placed: memory.Placed, held: bytes) -> bytes:
-    """A region's pages after the run. Code memory is not handed over: the weights are what they were."""
-    return made.part(held, placed.start, placed.end) if placed.start >= made.dumped[0] else placed.image
-
-
-def _check(entry: Entry, layout: Layout, made: Firmware, report: Report, held: bytes, limit: int) -> None:
-    """InternalError if the call faulted, hung, returned an error, or wrote where it may not."""
-    if report.status in (FAULTED, HUNG):
-        function = layout.image.function_at(report.pc)
-        near = f" at {report.address:#x}, {layout.nearest(report.address)}" if report.address is not None else ""
-        problem = f"still running after {limit} instructions" if report.status == HUNG else _cause(report.cause) + near
-        place = layout.describe_pc(report.pc, function)
-        raise InternalError(f"{describe_layer(entry, function or entry.symbol)}: {problem}; {place}")
-    for placed in layout.all:
-        placed.check(_pages(made, layout, placed, held))
-    check_return(entry, report.code, {**SAVED, "sp": layout.stack_pointer}, report.registers)
 
 
 def _cause(bits: int) -> str:

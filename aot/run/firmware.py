@@ -2,7 +2,8 @@
 
 Enters: a target, a layout. Leaves: `Firmware`: bytes at addresses, and how to read what they report.
 Invariant: it is Armv6-M code, so that every Cortex-M runs it; outside the call it writes nothing but its report.
-Sources: Armv7-M and Armv8-M reference manuals (system registers), "Semihosting for AArch32 and AArch64", Cortex-M System Design Kit (UART).
+Sources: Armv7-M and Armv8-M reference manuals (system registers), "Semihosting for AArch32 and AArch64", Cortex-M System Design Kit
+(UART).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 from aot.bundle import Entry
 from aot.errors import InternalError
 from aot.run.layout import SAVED, Layout
+from aot.run.memory import Placed
 from aot.run.thumb import HS, NE, SP, Thumb
 from aot.target import Target
 
@@ -30,6 +32,7 @@ _DEMCR, _DWT_CONTROL, _DWT_CYCLES = 0xE000EDFC, 0xE0001000, 0xE0001004
 _UNALIGN_TRAP, _LOW_OVERHEAD_LOOPS = 1 << 3, 1 << 19
 _OPEN, _WRITE, _EXIT, _WRITE_BINARY, _FINISHED = 1, 5, 0x18, 5, 0x20026  # semihosting
 _ALL = 0xFFFFFFFF
+_UNDEFINED = 0xDE  # twice: UDF #0xDE
 
 
 @dataclass(frozen=True)
@@ -84,30 +87,26 @@ class Report:
 
 @dataclass(frozen=True)
 class Firmware:
-    """`blobs`: bytes to load at addresses. `dumped`: first address and size of the memory it hands over; the report lies at its start."""
+    """What to load where. ram: its address, and what it holds before the run, the report first; the firmware hands it over at the end."""
 
-    blobs: tuple[tuple[int, bytes], ...]
     vectors: int
-    dumped: tuple[int, int]
+    code: tuple[tuple[int, bytes], ...]
+    ram: tuple[int, bytes]
     overhead: int
     clock: Clock
 
     def report(self, memory: bytes) -> Report:
         """Read the report out of the dumped memory. InternalError if there is none."""
-        words = struct.unpack(f"<{REPORT_NBYTES // 4}I", memory[:REPORT_NBYTES]) if len(memory) == self.dumped[1] else (0,)
-        if words[_STATUS] not in (RETURNED, FAULTED, HUNG):
+        words: tuple[int, ...] = struct.unpack(f"<{REPORT_NBYTES // 4}I", memory[:REPORT_NBYTES].ljust(REPORT_NBYTES, b"\0"))
+        if len(memory) != len(self.ram[1]) or words[_STATUS] not in (RETURNED, FAULTED, HUNG):
             raise InternalError("the board's firmware did not report how the call ended")
         registers = {name: words[_REGISTERS + index] for index, name in enumerate(SAVED)}
         counted = self.clock.instructions(words[_BEFORE], words[_AFTER], words[_WRAPS]) - self.overhead
         address = words[_MEMORY_ADDRESS] if words[_CAUSE] & 1 << 7 else words[_BUS_ADDRESS] if words[_CAUSE] & 1 << 15 else None
-        offset = words[_SP] + 24 - self.dumped[0]  # the stacked program counter
+        offset = words[_SP] + 24 - self.ram[0]  # the stacked program counter
         pc = int.from_bytes(memory[offset : offset + 4], "little") if 0 <= offset <= len(memory) - 4 else 0
         registers["sp"] = words[_SP]
         return Report(words[_STATUS], words[_RESULT], registers, max(0, counted), words[_CAUSE], address, pc)
-
-    def part(self, memory: bytes, start: int, end: int) -> bytes:
-        """Bytes [start, end) of the board, of the dumped memory."""
-        return memory[start - self.dumped[0] : end - self.dumped[0]]
 
 
 def build(target: Target, entry: Entry, layout: Layout, output: Output, clock: Clock, protect: bool) -> Firmware:
@@ -116,7 +115,8 @@ def build(target: Target, entry: Entry, layout: Layout, output: Output, clock: C
     if function is None:
         raise InternalError(f"the object has no function {entry.symbol}")
     vectors, report = target.memory.get("vectors", target.memory["code"]), target.memory["ram"]
-    nbytes = max(placed.end for placed in layout.all if placed.start >= report) - report
+    in_ram = [placed for placed in layout.all if placed.start >= report]
+    nbytes = max(placed.end for placed in in_ram) - report
     code = Thumb(vectors + 64)
     setup = _setup(target, layout, clock, output)
     _apply(code, "setup", setup + (_protection(layout, vectors, report) if protect else []))
@@ -128,10 +128,23 @@ def build(target: Target, entry: Entry, layout: Layout, output: Output, clock: C
     table = struct.pack("<16I", layout.stack_pointer, (vectors + 64) | 1, *[fault] * 13, tick)
     if len(table + text) > NBYTES:
         raise InternalError(f"the board's firmware takes {len(table + text)} bytes")
-    first = bytearray(REPORT_NBYTES)
-    struct.pack_into("<3I", first, 4 * _FILE, 0, report, nbytes)
-    pages = [(placed.start, placed.image) for placed in layout.all if placed.end > placed.start]
-    return Firmware(((vectors, table + text), (report, bytes(first)), *pages), vectors, (report, nbytes), overhead, clock)
+    ram = bytearray(_filled(report, nbytes, in_ram))
+    ram[:REPORT_NBYTES] = bytes(REPORT_NBYTES)
+    struct.pack_into("<3I", ram, 4 * _FILE, 0, report, nbytes)
+    rom = _filled(target.memory["code"], target.memory["code_nbytes"], [one for one in layout.all if one.start < report])
+    if vectors == target.memory["code"]:
+        pages: tuple[tuple[int, bytes], ...] = ((vectors, table + text + rom[len(table + text) :]),)
+    else:
+        pages = ((vectors, table + text), (target.memory["code"], rom))
+    return Firmware(vectors, pages, (report, bytes(ram)), overhead, clock)
+
+
+def _filled(address: int, nbytes: int, placed: list[Placed]) -> bytes:
+    """Memory that holds these regions' pages, and everywhere else an instruction that faults."""
+    memory = bytearray([_UNDEFINED]) * nbytes
+    for one in placed:
+        memory[one.start - address : one.end - address] = one.image
+    return bytes(memory)
 
 
 def _setup(target: Target, layout: Layout, clock: Clock, output: Output) -> list[int]:
@@ -181,7 +194,7 @@ def _apply(code: Thumb, name: str, steps: list[int]) -> None:
 
 
 def _call(code: Thumb, layout: Layout, function: int, clock: Clock, report: int) -> int:
-    """Call the function and store what is left in registers. Returns the instructions between the clock's readings that are not its own."""
+    """Call the function, store what it leaves in registers. Returns how many instructions between the clock's readings are ours."""
     for name, value in reversed(SAVED.items()):
         number = int(name[1:])
         code.load(number if number < 8 else 0, value)

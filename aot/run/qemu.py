@@ -1,8 +1,8 @@
 """Runs a bundle on one of QEMU's Cortex-M boards.
 
 Enters: a bundle, an entry, inputs. Leaves: `RunResult`.
-Invariant: under `-icount shift=0` an instruction takes a nanosecond, so that SysTick counts instructions, repeatably, to within a tick:
-40 of them on the 25 MHz boards, 31.25 on mps3-an547.
+Invariant: under `-icount shift=0` an instruction takes a nanosecond, so that SysTick counts instructions, repeatably, to a tick:
+40 of them at 25 MHz, 50 at 20 MHz (mps2-an505), 31.25 at 32 MHz (mps3-an547).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def run(bundle: Bundle, entry: Entry, inputs: Sequence[np.ndarray], limit: int) 
 def _execute(command: Sequence[str], made: Firmware, folder: Path, seconds: float) -> bytes:
     """Load the firmware, run the board until the firmware ends it, read the file that it left."""
     loads = []
-    for number, (address, content) in enumerate(made.blobs):
+    for number, (address, content) in enumerate((*made.code, made.ram)):
         path = folder / f"{number}.bin"
         path.write_bytes(content)
         loads += ["-device", f"loader,file={path},addr={address:#x},force-raw=on"]

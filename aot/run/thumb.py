@@ -1,6 +1,7 @@
 """An assembler for the few Armv6-M instructions that the emulators' firmware is made of.
 
-Enters: calls, one an instruction. Leaves: machine code with its literals. Invariant: every literal and label is within reach, or InternalError.
+Enters: calls, one an instruction. Leaves: machine code with its literals.
+Invariant: every literal and label is within reach, or InternalError.
 Source: Armv6-M Architecture Reference Manual, chapter A6.
 """
 
