@@ -6,6 +6,8 @@ Invariant: an offset once given does not change; equal bytes of equal alignment 
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from llvmlite import ir
 
@@ -24,7 +26,7 @@ class Pool:
         self.name = name
         self.bytes = bytearray()
         self.offsets: dict[tuple[bytes, int], int] = {}
-        self.variable: ir.GlobalVariable | None = None
+        self.variable: Any = None
 
     def add(self, buffer: Buffer) -> int:
         """The offset of a constant's first byte."""

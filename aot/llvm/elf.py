@@ -1,6 +1,6 @@
 """Reads what LLVM emitted, and finishes the ELF file.
 
-Enters: the bytes of a relocatable ELF file. Leaves: facts about it (symbols, sizes, who calls what is missing), and the finished bytes.
+Enters: the bytes of a relocatable ELF file. Leaves: facts about it (symbols, sizes, who calls what is missing); the finished bytes.
 Invariant: code and data stay as LLVM emitted them; only Arm's build attributes are changed, other machines' files not at all.
 """
 

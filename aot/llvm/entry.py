@@ -1,18 +1,20 @@
 """The entry function: checks the caller's pointers, then calls each step's kernel with addresses that are constants plus a pointer.
 
-Enters: an entry's source, its layout, the kernels' symbols. Leaves: `int SYMBOL(inputs..., outputs..., void *workspace[, const void *weights])`.
+Enters: an entry's source, its layout, the kernels' symbols. Leaves: the function
+`int SYMBOL(inputs..., outputs..., void *workspace[, const void *weights])`.
 Invariant: nothing is read or written before all checks have passed.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from llvmlite import ir
 
 from aot.llvm.constants import BLOCK_ALIGN, Pool, offset_pointer
-from aot.llvm.types import I1, I32, POINTER, Builder, Value
+from aot.llvm.types import I32, POINTER, Builder, Value
 
 if TYPE_CHECKING:
     from aot.llvm.layout import Layout, Place
@@ -47,14 +49,13 @@ def _check(builder: Builder, entry: ir.Function, source: EntrySource, layout: La
         wanted.append((entry.args[-1], BLOCK_ALIGN, 1))
     wanted = [each for each in wanted if each[2]]
     integer = ir.IntType(layout.pointer_bits)
-    zero = integer(0)
-    null, stray = I1(0), zero
-    for argument, align, _ in wanted:
-        null = builder.or_(null, builder.icmp_unsigned("==", argument, ir.Constant(POINTER, None)))
-        if align > 1:
-            stray = builder.or_(stray, builder.and_(builder.ptrtoint(argument, integer), integer(align - 1)))
-    _return_if(builder, null, NULL_POINTER)
-    _return_if(builder, builder.icmp_unsigned("!=", stray, zero), MISALIGNED_POINTER)
+    nulls = [builder.icmp_unsigned("==", argument, ir.Constant(POINTER, None)) for argument, _, _ in wanted]
+    if nulls:
+        _return_if(builder, functools.reduce(builder.or_, nulls), NULL_POINTER)
+    stray = [(builder.ptrtoint(argument, integer), align) for argument, align, _ in wanted if align > 1]
+    if stray:
+        bits = functools.reduce(builder.or_, [builder.and_(address, integer(align - 1)) for address, align in stray])
+        _return_if(builder, builder.icmp_unsigned("!=", bits, integer(0)), MISALIGNED_POINTER)
 
 
 def _return_if(builder: Builder, condition: Value, code: int) -> None:

@@ -31,7 +31,7 @@ _LOCK = threading.Lock()
 
 @dataclass(frozen=True)
 class Emission:
-    """Object code, and the bytes of stack that each function takes itself (saved registers included, return address on the stack not)."""
+    """Object code, and the bytes of stack that each function takes itself (saved registers too, a pushed return address not)."""
 
     object: bytes
     frames: Mapping[str, int]

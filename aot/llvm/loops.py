@@ -1,7 +1,7 @@
 """Generic loop nests for `Map`, `Reduce` and `Contract`: correct for every index map, with constant bounds.
 
 Enters: a KernelFunction of one of these primitives. Leaves: its body.
-Invariant: windows are cut at the borders before their loops begin (`Contract`, `Reduce` with `skip_fill`): nothing is tested inside.
+Invariant: windows are cut at the borders before their loops begin (`Contract`, `Reduce` with `skip_fill`): no tests inside.
 The row axis is the first axis of the space with more than one position; it runs from y0 to y1.
 """
 

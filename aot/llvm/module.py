@@ -1,7 +1,7 @@
 """From plans to one object file.
 
 Enters: a name, a target, and for each entry its plan and ports. Leaves: `EmittedObject`.
-Invariant: the object holds one global function an entry, local functions, and one block of constants; no writable data, no undefined symbol.
+Invariant: the object holds one global function an entry, local functions and one block of constants; nothing writable or undefined.
 Generic and hand-ordered functions are separate LLVM modules until the passes have run; they are then linked and emitted once.
 """
 
@@ -74,12 +74,16 @@ def emit_bundle(
     io: str = "caller",
     position_independent: bool = False,
 ) -> EmittedObject:
-    """One object for all entries. `name`: a C identifier that every symbol starts with. `weights`: embedded or separate. `io`: caller or workspace."""
+    """One object for all entries.
+
+    name: a C identifier that every symbol starts with. weights: embedded or separate. io: caller or workspace.
+    """
     assembly = _Assembly(name, target, weights == "separate", io == "workspace")
     layers = {source.symbol: assembly.add(source) for source in sources}
     compiler = Compiler(target, position_independent)
-    linked = compiler.link(assembly.modules(compiler), [source.symbol for source in sources])
-    finished = complete(compiler, linked, assembly.ordered, name)
+    exported = [source.symbol for source in sources]
+    linked = compiler.link(assembly.modules(compiler), exported)
+    finished = complete(compiler, linked, exported, assembly.ordered, name)
     code = elf.finish(finished.emission.object)
     if missing := elf.undefined(code):
         raise InternalError(f"the object has undefined symbols: {', '.join(missing)}")
@@ -91,9 +95,7 @@ def emit_bundle(
         weights_nbytes=data_nbytes + (len(block) if assembly.separate else 0),
         weights=block if assembly.separate else None,
         layer_symbols=layers,
-        stack_nbytes={
-            source.symbol: deepest(source.symbol, finished.calls, finished.emission.frames, target) for source in sources
-        },
+        stack_nbytes={symbol: deepest(symbol, finished.calls, finished.emission.frames, target) for symbol in exported},
         function_nbytes=elf.functions(code),
     )
 
