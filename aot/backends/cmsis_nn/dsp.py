@@ -48,7 +48,7 @@ class Dsp:
             if offset == 0:
                 return pointer
             offset = I32(offset)
-        return self.builder.gep(pointer, [offset], inbounds=True, source_etype=I8)
+        return self.builder.gep(pointer, [offset], source_etype=I8)
 
     def _volatile_load(self, pointer: Value, type: ir.Type, align: int) -> Value:
         load = _VolatileLoad(self.builder.block, pointer, "", typ=type)
