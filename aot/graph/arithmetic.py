@@ -62,8 +62,8 @@ def convolution_scales(input_scale: float, filter_scales: Sequence[float], outpu
     """Accumulator to output, one for each filter scale; in doubles throughout.
 
     Source: tflite-micro, tensorflow/lite/kernels/kernel_util.cc, PopulateConvolutionQuantizationParams. FULLY_CONNECTED computes the
-    same, with one weight scale too (GetQuantizedConvolutionMultipler; sources before September 2026 round the product of scales to
-    float32 there).
+    same, with one weight scale too (GetQuantizedConvolutionMultipler; before September 2026 that rounded the scales' product to
+    float32).
     """
     return [_single(input_scale) * _single(scale) / _single(output_scale) for scale in filter_scales]
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from aot.errors import CompileError
 from aot.graph.expr import Acc, Binary, Cast, Const, Load, Requantise, text
+from aot.graph.interpreter import run, run_all
 from aot.graph.ir import DType
 from aot.graph.primitive import Contract, Geometry
-from tests.graph.lowered import agree, extremes, lower, primitives, read, sweep
-from tests.one_operator import T, conv2d, depthwise, one_operator
+from tests.graph.lowered import agree, assert_near, extremes, lower, primitives, read, run_lowered, sweep
+from tests.one_operator import T, conv2d, depthwise, one_operator, random_inputs
 
 FLOAT_BOUND = 1e-5
 """Sums of up to 140 products in another order; terms may cancel."""
@@ -170,6 +172,21 @@ def test_groups_and_depthwise_have_a_space_of_five_axes():
     assert (plain.space, str(plain.store[3])) == ((1, 4, 4, 5, 1), "i3")
 
 
+def test_explicit_padding_is_padding_with_real_0():
+    """What folding a PAD into a convolution gives."""
+    graph = read(conv2d((1, 4, 5, 2), 3, padding="VALID", stride=(2, 1)))
+    padded = read(conv2d((1, 9, 7, 2), 3, padding="VALID", stride=(2, 1)))
+    node = replace(graph.nodes[0], attributes=replace(graph.nodes[0].attributes, padding=(2, 3, 0, 2)))
+    output = replace(graph[graph.outputs[0]], shape=padded[padded.outputs[0]].shape)
+    values = tuple(output if value.name == output.name else value for value in graph.values)
+    folded = replace(graph, nodes=(node,), values=values)
+    (x,) = random_inputs(conv2d((1, 4, 5, 2)))
+    arrays = run_all(folded, [x])
+    wide = np.pad(x, ((0, 0), (2, 3), (0, 2), (0, 0)), constant_values=-3)
+    assert (arrays[output.name] == run(padded, [wide])[0]).all()
+    assert_near(run_lowered(folded, arrays)[output.name], arrays[output.name], "lowered and computed")
+
+
 # What is refused.
 
 INPUT, WEIGHTS = T((1, 2, 2, 3), "int8", 0.05, -3), T((2, 1, 1, 3), "int8", [0.01, 0.02], data=np.ones((2, 1, 1, 3)))
@@ -226,6 +243,7 @@ REFUSED = [
         conv_with(weights=weights_with((2, 1, 2, 3)), padding="VALID", dilation_w_factor=2),
         "the kernel 1x2 with dilation 1x2 is larger",
     ),
+    (conv_with(weights=weights_with((2, 2, 1, 3)), dilation_h_factor=1 << 30), "spans 1073741825 elements, more than 16777216"),
     (conv_with(weights=weights_with((2, 1, 1, 2))), "the input has 3 channels, which the weights' 2 do not divide"),
     (conv_with(weights=weights_with((2, 1, 1, 1)), bias=None), "2 output channels do not divide into 3 groups"),
     (conv_with(input=T((2, 2, 3), "int8", 0.05)), "'in0' has 3 dimensions, not 4"),

@@ -21,7 +21,7 @@ from aot.graph.ops import checks
 
 @dataclass(frozen=True)
 class Quantised:
-    """int32 sums to int8: rescaled per output channel, moved to the output's zero point, clamped."""
+    """int32 sums to the output's integers: rescaled per output channel, moved to its zero point, clamped."""
 
     multiplier: np.ndarray
     shift: np.ndarray
@@ -30,12 +30,13 @@ class Quantised:
     zero_point: int
     low: int
     high: int
+    dtype: DType
 
     def finish(self, total: np.ndarray, bias: np.ndarray | None) -> np.ndarray:
         """Exact sums (float64 or int64, channels last) to the output."""
         acc = total.astype(np.int64) + (0 if bias is None else bias.reshape(-1).astype(np.int64))
         scaled = requantise(acc.astype(np.int32), self.multiplier, self.shift) + np.int32(self.zero_point)
-        return np.clip(scaled, self.low, self.high).astype(np.int8)
+        return np.clip(scaled, self.low, self.high).astype(self.dtype.np)
 
     def initial(self, bias: str | None, channel: Affine) -> Expr:
         return integer(0) if bias is None else lookup_expr(bias, DType.INT32, (channel,))
@@ -44,7 +45,7 @@ class Quantised:
         multiplier = lookup_expr(lowering.constant("multiplier", self.multiplier), DType.INT32, (channel,))
         shift = lookup_expr(lowering.constant("shift", self.shift), DType.INT32, (channel,))
         scaled = add(Requantise(Acc(DType.INT32), multiplier, shift), integer(self.zero_point))
-        return cast(clamp(scaled, self.low, self.high), DType.INT8)
+        return cast(clamp(scaled, self.low, self.high), self.dtype)
 
 
 @dataclass(frozen=True)
@@ -115,7 +116,7 @@ def quantised(site: Site, activation: str, scales: Sequence[float], channels: in
     _, zero_point = checks.per_tensor(site, site.output)
     multiplier, shift = checks.multipliers(site, scales, channels)
     low, high = checks.output_range(site, activation, site.output)
-    return Quantised(multiplier, shift, input_zero_point, weights_zero_point, zero_point, low, high)
+    return Quantised(multiplier, shift, input_zero_point, weights_zero_point, zero_point, low, high, site.output.dtype)
 
 
 def convolution_ending(site: Site, activation: str, axis: int) -> Ending:

@@ -107,9 +107,9 @@ def _out_shape(site: Site, layout: _Layout) -> tuple[Shape, ...]:
 
 def _taps(layout: _Layout) -> Iterator[tuple[int, int, tuple[slice, ...], tuple[slice, ...]]]:
     """For each kernel position: its row and column, the outputs it reaches and the inputs it reads."""
-    for ky in range(layout.rows.kernel):
+    for ky in layout.rows.taps:
         out_rows, in_rows = layout.rows.reach(ky)
-        for kx in range(layout.columns.kernel):
+        for kx in layout.columns.taps:
             out_columns, in_columns = layout.columns.reach(kx)
             yield ky, kx, (slice(None), out_rows, out_columns), (slice(None), in_rows, in_columns)
 

@@ -76,9 +76,9 @@ def _check(site: Site) -> None:
 
 def _taps(rows: Slide, columns: Slide):
     """For each position of the window, the outputs it reaches and the inputs it reads."""
-    for ky in range(rows.kernel):
+    for ky in rows.taps:
         out_rows, in_rows = rows.reach(ky)
-        for kx in range(columns.kernel):
+        for kx in columns.taps:
             out_columns, in_columns = columns.reach(kx)
             yield (slice(None), out_rows, out_columns), (slice(None), in_rows, in_columns)
 

@@ -14,6 +14,9 @@ from aot.graph.ir import Site
 PADDINGS = ("same", "valid")
 """Paddings, by TFLite's number."""
 
+MAX_SPAN = 1 << 24
+"""The longest reach of a window, in elements: positions then stay far inside int32."""
+
 Padding = str | tuple[int, int, int, int]
 """A name of PADDINGS, or explicit zeros (real value 0) at top, bottom, left, right."""
 
@@ -43,6 +46,12 @@ class Slide:
         last = (self.out - 1) * self.stride + (self.kernel - 1) * self.dilation - self.before
         return self.before > 0 or last >= self.size
 
+    @property
+    def taps(self) -> range:
+        """The taps that lie inside the input for some output position."""
+        first = max(0, -(((self.out - 1) * self.stride - self.before) // self.dilation))
+        return range(first, min(self.kernel, (self.size - 1 + self.before) // self.dilation + 1))
+
     def reach(self, tap: int) -> tuple[slice, slice]:
         """The output positions whose `tap` lies inside the input, and the input positions they read there."""
         offset = tap * self.dilation - self.before
@@ -70,6 +79,11 @@ def slides(
         raise site.error(f"{padding} is not supported", "supported: same, valid")
     if min(stride) < 1 or min(dilation) < 1 or min(kernel) < 1:
         raise site.error(f"kernel {_pair(kernel)}, stride {_pair(stride)} and dilation {_pair(dilation)} must be at least 1")
+    spans = [(k - 1) * d + 1 for k, d in zip(kernel, dilation)]
+    if max(spans) > MAX_SPAN:
+        raise site.error(
+            f"kernel {_pair(kernel)} with dilation {_pair(dilation)} spans {max(spans)} elements, more than {MAX_SPAN}"
+        )
     explicit = (None, None) if isinstance(padding, str) else (padding[:2], padding[2:])
     pads = [pad or _pad(*sizes) for pad, *sizes in zip(explicit, sizes, kernel, stride, dilation, (padding == "same",) * 2)]
     found = tuple(_slide(*sizes) for sizes in zip(sizes, kernel, stride, dilation, pads))
