@@ -61,9 +61,8 @@ def quantise_multipliers(reals: Iterable[float]) -> tuple[np.ndarray, np.ndarray
 def convolution_scales(input_scale: float, filter_scales: Sequence[float], output_scale: float) -> list[float]:
     """Accumulator to output, one for each filter scale; in doubles throughout.
 
-    Source: tflite-micro, tensorflow/lite/kernels/kernel_util.cc, PopulateConvolutionQuantizationParams. FULLY_CONNECTED computes the
-    same, with one weight scale too (GetQuantizedConvolutionMultipler; before September 2026 that rounded the scales' product to
-    float32).
+    Source: tflite-micro, tensorflow/lite/kernels/kernel_util.cc, PopulateConvolutionQuantizationParams. FULLY_CONNECTED computes
+    the same, with one weight scale too: GetQuantizedConvolutionMultipler (until August 2026 it rounded the product to float32).
     """
     return [_single(input_scale) * _single(scale) / _single(output_scale) for scale in filter_scales]
 
