@@ -12,7 +12,7 @@ import numpy as np
 
 from aot.graph.ir import Graph, Node, Value
 from aot.graph.ops import OPERATORS
-from aot.graph.passes.rewrite import Edit, is_stateful, rebuild, rewrite
+from aot.graph.passes.rewrite import Edit, is_stateful, rebuild, rewrite, without_dead_nodes
 from aot.graph.shapes import SHAPE_READERS, has_elements
 
 GROWTH, SMALL_NBYTES = 4, 64 << 10
@@ -52,13 +52,7 @@ def _known(graph: Graph, node: Node, name: str | None) -> np.ndarray | None:
 
 def remove_dead_nodes(graph: Graph) -> Graph:
     """Nodes that no output depends on -> nothing. A node that touches a variable, or has no outputs, stays."""
-    needed = set(graph.outputs)
-    kept: list[Node] = []
-    for node in reversed(graph.nodes):
-        if is_stateful(graph, node) or not needed.isdisjoint(node.outputs):
-            kept.append(node)
-            needed.update(filter(None, node.inputs))
-    return rebuild(graph, reversed(kept))
+    return without_dead_nodes(graph)
 
 
 def common_subexpressions(graph: Graph) -> Graph:

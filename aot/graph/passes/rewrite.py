@@ -46,20 +46,32 @@ def rewrite(graph: Graph, *rules: Rule) -> Graph:
             left -= 1
             if left < 0:
                 raise InternalError(f"graph {graph.name}: rules undo each other at {node}")
+            count = len(graph.nodes)
             graph, changed = apply(graph, node, edit), True
-            position = max(0, position - len(edit.drop))
+            position = max(0, position - max(0, count - len(graph.nodes)))
     return graph
 
 
 def apply(graph: Graph, node: Node, edit: Edit) -> Graph:
-    """The graph with this node edited."""
+    """The graph with this node edited, without the nodes that nothing reads after that (they would hold on to what they read)."""
     nodes: list[Node] = []
     for kept in graph.nodes:
         if kept is node:
             nodes += edit.nodes
         elif not any(kept is dropped for dropped in edit.drop):
             nodes.append(_renamed(kept, edit.renames))
-    return rebuild(graph, nodes, edit.values)
+    return without_dead_nodes(rebuild(graph, nodes, edit.values))
+
+
+def without_dead_nodes(graph: Graph) -> Graph:
+    """The graph without the nodes that no output depends on. A node that touches a variable, or has no outputs, stays."""
+    needed = set(graph.outputs)
+    kept: list[Node] = []
+    for node in reversed(graph.nodes):
+        if is_stateful(graph, node) or not needed.isdisjoint(node.outputs):
+            kept.append(node)
+            needed.update(filter(None, node.inputs))
+    return graph if len(kept) == len(graph.nodes) else rebuild(graph, reversed(kept))
 
 
 def rebuild(graph: Graph, nodes: Iterable[Node], values: Iterable[Value] = ()) -> Graph:
