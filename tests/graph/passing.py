@@ -27,7 +27,9 @@ class Net:
         self.inputs: list[int] = []
         self.count = 0
 
-    def tensor(self, shape: Sequence[int], dtype: str | None = None, scale: float | None = None, zero_point: int | None = None) -> int:
+    def tensor(
+        self, shape: Sequence[int], dtype: str | None = None, scale: float | None = None, zero_point: int | None = None
+    ) -> int:
         self.count += 1
         dtype = dtype or self.dtype
         quantised = dtype in ("int8", "uint8", "int16")
@@ -101,6 +103,8 @@ def _array(graph: Graph, name: str, kind: str) -> np.ndarray:
         ].astype(value.dtype.np)
     low, high = value.dtype.limits
     low, high = max(low, -(1 << 15)), min(high, (1 << 15) - 1)
-    return {"random": rng.integers(low, high + 1, value.shape), "low": np.full(value.shape, low), "high": np.full(value.shape, high)}[
-        kind
-    ].astype(value.dtype.np)
+    return {
+        "random": rng.integers(low, high + 1, value.shape),
+        "low": np.full(value.shape, low),
+        "high": np.full(value.shape, high),
+    }[kind].astype(value.dtype.np)

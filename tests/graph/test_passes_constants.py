@@ -51,7 +51,9 @@ def test_a_constant_model_output_folds() -> None:
 def test_split_of_a_constant_folds_every_part() -> None:
     net = Net()
     parts = [net.tensor((2,)), net.tensor((2,))]
-    net.m.operator("SPLIT", [net.constant(0), net.constant([1, 2, 3, 4], "int8", scale=0.1, zero_point=-5)], parts, {"num_splits": 2})
+    net.m.operator(
+        "SPLIT", [net.constant(0), net.constant([1, 2, 3, 4], "int8", scale=0.1, zero_point=-5)], parts, {"num_splits": 2}
+    )
     after = unchanged(net.graph(net.op("SUB", parts, (2,), {})), fold_constants)
     assert after.nodes == ()
 

@@ -56,7 +56,11 @@ def test_an_identity_stays_if_a_model_output_would_be_something_else(source: str
     net = Net()
     x = net.input((1, 2, 3))
     if source == "constant":
-        y = net.op("TRANSPOSE", [net.constant([[[1, 2, 3], [4, 5, 6]]], "int8", scale=0.1, zero_point=-5), net.constant([0, 1, 2])], (1, 2, 3))
+        y = net.op(
+            "TRANSPOSE",
+            [net.constant([[[1, 2, 3], [4, 5, 6]]], "int8", scale=0.1, zero_point=-5), net.constant([0, 1, 2])],
+            (1, 2, 3),
+        )
         stays(net.graph(y), eliminate_identities)
     elif source == "input":
         stays(net.graph(net.op("TRANSPOSE", [x, net.constant([0, 1, 2])], (1, 2, 3))), eliminate_identities)

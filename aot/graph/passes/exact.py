@@ -29,9 +29,9 @@ def mean_to_pool(graph: Graph) -> Graph:
 def _mean_to_pool(graph: Graph, node: Node) -> Edit | None:
     """MEAN(x[N, H, W, C], axes 1 and 2) -> RESHAPE(AVERAGE_POOL_2D(x, kernel HxW)).
 
-    float32: always, both sum in the same order and divide. int8: if scale and zero point stay, and the mean (a truncated
-    multiplier, halves away from the zero point) equals the pool's (halves away from 0) for every sum of H * W int8 numbers.
-    That may hold for an odd H * W, hardly for an even one; where it does not, MEAN stays.
+    float32: always, both sum in the same order and divide. int8: if scale and zero point stay, and both give the same for every
+    sum of H * W int8 numbers. MEAN multiplies, rounds to whole units and only then halves, so that this holds for few sizes
+    (1 and 3 elements, say); where it does not, MEAN stays.
     """
     if node.op != "MEAN":
         return None
