@@ -97,9 +97,10 @@ def refused() -> dict[str, Graph]:
         net = Net(fields.pop("dtype", "int8"))
         return net, pad(net, net.input((1, 4, 4, 2)), (1, 4, 4, 2), **fields)
 
-    conv = lambda net, x, channels=2, padding="VALID": net.conv(
-        x, (1, 0, 0, channels), (1, *((5, 4) if padding == "VALID" else (7, 6)), 3), padding=padding
-    )
+    def conv(net: Net, x: int, channels: int = 2, padding: str = "VALID") -> int:
+        out = (1, 5, 4, 3) if padding == "VALID" else (1, 7, 6, 3)
+        return net.conv(x, (1, 0, 0, channels), out, padding=padding)
+
     net, x = graph("value", value=3)
     made["a border that is not the zero point"] = net.graph(conv(net, x))
     net, x = graph("channels", more=(0, 1))
