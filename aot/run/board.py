@@ -1,8 +1,8 @@
 """Runs a bundle on an emulated board, whichever emulator has it.
 
 Enters: a bundle, an entry, inputs, how to execute a firmware. Leaves: `RunResult`.
-Invariant: two runs, regions at the ends and at the starts of pages, other garbage. On Armv8-M an MPU makes accesses outside fault; on
-older cores a comparison of all RAM shows writes outside, and reads outside that matter show as a difference between the runs.
+Invariant: two runs, regions at the ends and at the starts of pages, other garbage. With an Armv8-M MPU accesses outside fault;
+a comparison of all RAM shows writes outside, and reads outside that matter show as a difference between the runs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from aot.run.result import RunResult
 from aot.target import Target
 
 _PAGE, _GAP = 1024, 4096
-_MPU_REGIONS = 8
 _CAUSES = (  # bits of the CFSR register
     (0x0001_0000, "an instruction that the CPU does not have"),
     (0x0008_0000, "an instruction of a coprocessor that is absent or off"),
@@ -46,14 +45,16 @@ def run_board(
     output: Callable[[Path], Output],
     execute: Execute,
     where: str,
+    mpu_regions: int = 0,
 ) -> RunResult:
-    """Run the entry twice. `output`: how the firmware hands memory over, given the folder for files."""
+    """Run the entry twice. output: how the firmware hands memory over, given a folder. mpu_regions: of an Armv8-M (0: not used)."""
     calls = []
     for at_end, seed, guard in ((True, 1, 0xA5), (False, 2, 0x3C)):
         regions = memory.arguments(bundle, entry, inputs, seed)
         layout = lay_out(bundle, entry, regions, _grid(bundle.target), at_end=at_end, guard=guard)
         with tempfile.TemporaryDirectory(prefix="aot-") as folder:
-            made = firmware.build(bundle.target, entry, layout, output(Path(folder)), clock, _protects(bundle.target, layout))
+            protect = _protects(bundle.target, layout, mpu_regions)
+            made = firmware.build(bundle.target, entry, layout, output(Path(folder)), clock, protect)
             held = execute(made, Path(folder))
         calls.append(_Call(bundle, entry, layout, made, held, made.report(held)))
         calls[-1].check_end()
@@ -123,10 +124,10 @@ def _grid(target: Target) -> Grid:
     return Grid((code + taken, code + target.memory["code_nbytes"]), (ram, ram + target.memory["ram_nbytes"]), _PAGE, _GAP)
 
 
-def _protects(target: Target, layout: Layout) -> bool:
+def _protects(target: Target, layout: Layout, mpu_regions: int) -> bool:
     """Whether an MPU can tell apart what the entry may touch: Armv8-M's takes any multiple of 32 bytes, in so many regions."""
     used = 2 + sum(placed.end > placed.start for placed in layout.all)
-    return target.triple.startswith("thumbv8") and used <= _MPU_REGIONS
+    return target.triple.startswith("thumbv8") and used <= mpu_regions
 
 
 def _cause(bits: int) -> str:

@@ -87,7 +87,7 @@ class Report:
 
 @dataclass(frozen=True)
 class Firmware:
-    """What to load where. ram: its address, and what it holds before the run, the report first; the firmware hands it over at the end."""
+    """What to load where. ram: its address and contents before the run, the report first; the firmware hands it over."""
 
     vectors: int
     code: tuple[tuple[int, bytes], ...]

@@ -22,6 +22,7 @@ from aot.run.result import RunResult
 
 _FIXED = ("-display", "none", "-monitor", "none", "-serial", "null", "-icount", "shift=0")
 _SEMIHOSTING = ("-semihosting-config", "enable=on,target=native")
+_MPU_REGIONS = 16  # of the Cortex-M33 and M55 of the boards used
 _SLOWEST = 10_000_000  # instructions a second that any machine's QEMU reaches
 
 
@@ -37,7 +38,9 @@ def run(bundle: Bundle, entry: Entry, inputs: Sequence[np.ndarray], limit: int) 
     def execute(made: Firmware, folder: Path) -> bytes:
         return _execute(command, made, folder, 60 + limit / _SLOWEST)
 
-    return run_board(bundle, entry, inputs, clock, lambda folder: Output(path=str(folder / "memory")), execute, "qemu")
+    return run_board(
+        bundle, entry, inputs, clock, lambda folder: Output(path=str(folder / "memory")), execute, "qemu", _MPU_REGIONS
+    )
 
 
 def _execute(command: Sequence[str], made: Firmware, folder: Path, seconds: float) -> bytes:

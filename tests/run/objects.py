@@ -1,4 +1,4 @@
-"""Small objects with a bundle's interface, made with arm-none-eabi-gcc, for tests of the runners."""
+"""Small objects with a bundle's interface, made with arm-none-eabi-gcc or LLVM, for tests of the runners."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
+from llvmlite import binding
 
 from aot.bundle import Bundle, Entry, Layer, Port
 from aot.graph.ir import DType
-from aot.target import load_target
+from aot.target import host_target, load_target
 
 FLAGS = {
     "cortex-m0": "-mcpu=cortex-m0",
@@ -25,6 +27,7 @@ FLAGS = {
     "cortex-m55": "-mcpu=cortex-m55 -mfloat-abi=hard",
     "cortex-m85": "-march=armv8.1-m.main+mve.fp+fp.dp -mfloat-abi=hard",
 }
+X = np.arange(490).astype(np.int8)
 
 
 def arm_object(source: str, cpu: str, language: str = "c", options: str = "") -> bytes:
@@ -37,6 +40,22 @@ def arm_object(source: str, cpu: str, language: str = "c", options: str = "") ->
         command = f"arm-none-eabi-gcc -mthumb {FLAGS[cpu]} -O2 -ffreestanding -ffunction-sections -fno-unwind-tables {options}"
         subprocess.run([*command.split(), "-c", path, "-o", target], check=True)
         return target.read_bytes()
+
+
+def host_object(body: str) -> bytes:
+    """Compile `body`, LLVM IR of test_run(ptr %x, ptr %y, ptr %w), for this machine."""
+    binding.initialize_native_target()
+    binding.initialize_native_asmprinter()
+    target = host_target()
+    machine = binding.Target.from_triple(target.triple).create_target_machine(cpu=target.cpu, reloc="pic")
+    source = f'target triple = "{target.triple}"\ndefine i32 @test_run(ptr %x, ptr %y, ptr %w) {{\n{body}\n}}\n'
+    return machine.emit_object(binding.parse_assembly(source))
+
+
+def needs_qemu() -> None:
+    """Skip the test where QEMU is missing."""
+    if shutil.which("qemu-system-arm") is None:
+        pytest.skip("qemu-system-arm is not installed")
 
 
 def bundle(
@@ -54,8 +73,33 @@ def bundle(
     """A bundle around an object whose entry is `test_run`."""
     described = tuple(Layer(symbol, "test kernel", (number,), ("TEST",), (1,), 0, 0, 0) for number, symbol in enumerate(layers))
     entry = Entry("test_run", tuple(inputs), tuple(outputs), workspace_nbytes, 8, stack_nbytes, 0, 0, described)
-    return Bundle("test", "generic", load_target(cpu), data, (entry,), 0, 0, weights, 8, io_in_workspace)
+    target = host_target() if cpu == "host" else load_target(cpu)
+    return Bundle("test", "generic", target, data, (entry,), 0, 0, weights, 8, io_in_workspace)
 
 
 def port(name: str, shape: tuple[int, ...], dtype: DType = DType.INT8, align: int = 4, workspace_offset: int | None = None) -> Port:
     return Port(name, name, dtype, shape, None, align, workspace_offset)
+
+
+def one_layer(body: str, cpu: str, *, stack_nbytes: int = 0, result: str = "0") -> Bundle:
+    """A bundle from 490 bytes `x` to 12 bytes `y` with 64 bytes `w` of workspace: its layer does `body`, then y[i] = i."""
+    parameters = "const volatile signed char *x, volatile signed char *y, volatile signed char *w"
+    source = f"""
+        static __attribute__((noipa)) void layer_0({parameters}) {{ {body}; for (int i = 0; i < 12; i++) y[i] = i; }}
+        int test_run({parameters}) {{ layer_0(x, y, w); return {result}; }}
+    """
+    data = arm_object(source, cpu)
+    return bundle(data, cpu, inputs=[port("x", (490,))], outputs=[port("y", (12,))], stack_nbytes=stack_nbytes)
+
+
+def assembled(body: str, cpu: str, layers: Sequence[str] = ("layer_0",)) -> Bundle:
+    """A bundle without inputs, one byte of output, around functions written in assembly."""
+    source = f".syntax unified\n.thumb\n{body}\n"
+    return bundle(arm_object(source, cpu, "s"), cpu, outputs=[port("y", (1,))], layers=layers)
+
+
+def function(name: str, body: str, visible: bool = False) -> str:
+    """Assembly of one function in its own section."""
+    linkage = f".global {name}\n" if visible else ""
+    head = f'.section .text.{name},"ax",%progbits\n{linkage}.thumb_func\n.type {name},%function\n'
+    return f"{head}{name}:\n{body}\n.size {name}, .-{name}\n"

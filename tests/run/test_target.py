@@ -1,0 +1,69 @@
+"""Targets: the package's own files, this machine, LLVM triples."""
+
+from __future__ import annotations
+
+import pytest
+from llvmlite import binding
+
+from aot.errors import CompileError
+from aot.run import default_where
+from aot.target import host_target, load_target, target_names, triple_target
+
+
+@pytest.mark.parametrize("name", target_names())
+def test_llvm_knows_the_target(name: str, capfd: pytest.CaptureFixture[str]) -> None:
+    """LLVM complains on standard error about a CPU or feature that it does not know."""
+    target = load_target(name)
+    binding.initialize_all_targets()
+    binding.initialize_all_asmprinters()
+    machine = binding.Target.from_triple(target.triple).create_target_machine(cpu=target.cpu, features=target.features)
+    machine.emit_assembly(binding.parse_assembly(f'target triple = "{target.triple}"\ndefine void @f() {{\n  ret void\n}}'))
+    assert capfd.readouterr().err == ""
+    assert target.summary
+    assert {"unicorn", "qemu", "renode"} >= set(target.run)
+    assert (target.float_abi == "hard") == target.triple.endswith("hf")
+
+
+@pytest.mark.parametrize(
+    ("name", "place"), [("cortex-m0", "unicorn"), ("cortex-m33", "unicorn"), ("cortex-m55", "qemu"), ("cortex-m85", "qemu")]
+)
+def test_default_place(name: str, place: str) -> None:
+    assert default_where(load_target(name)) == place
+
+
+def test_no_place() -> None:
+    with pytest.raises(CompileError, match="no emulator runs code of target 'riscv32'"):
+        default_where(load_target("riscv32"))
+
+
+def test_host_is_the_baseline() -> None:
+    target = host_target()
+    assert target.is_host
+    assert target.cpu in ("x86-64", "generic", "pentium4")
+    assert default_where(target) == "host"
+
+
+def test_triples() -> None:
+    soft = triple_target("thumbv7em-none-eabi")
+    assert (soft.cpu, soft.float_abi, soft.pointer_bits) == ("", "soft", 32)
+    assert soft.has == {"dsp", "divide", "long_multiply", "unaligned"}
+    assert triple_target("thumbv7em-none-eabihf").cpu == "cortex-m4"
+    assert triple_target("thumbv7em-none-eabihf", "cortex-m7").features == "-fp64"
+    assert "fpu" in triple_target("thumbv8m.main-none-eabihf").has
+    assert triple_target("avr").pointer_bits == 16
+    assert triple_target("aarch64-linux-gnu").pointer_bits == 64
+    assert triple_target("riscv32-unknown-elf", features="+m,+c").has == {"divide", "long_multiply"}
+    assert default_where(soft) == "unicorn"
+
+
+@pytest.mark.parametrize("triple", ["xtensa", "nonsense-none", "", "thumbv7em-none-eabi\0x", "thumbv7em; rm"])
+def test_unknown_triple(triple: str) -> None:
+    with pytest.raises(CompileError, match="LLVM has no target"):
+        triple_target(triple)
+
+
+def test_hard_float_without_fpu() -> None:
+    with pytest.raises(
+        CompileError, match="cortex-m0 has no FPU, so it can't pass floats in registers as 'thumbv6m-none-eabihf' asks"
+    ):
+        triple_target("thumbv6m-none-eabihf")
