@@ -18,6 +18,8 @@ import tflite
 
 from aot.errors import CompileError
 
+MAX_TABLES = 300_000
+"""The most tables (tensors, nodes, buffers ...) of a file: a model for a microcontroller has some hundreds."""
 MAX_OPTION_ITEMS = 4096
 """The most items (a list of dimensions, a name) that an option may have: operators read them one by one."""
 
@@ -31,12 +33,19 @@ class Source:
     def __init__(self, data: bytes) -> None:
         self.data = data
         self.budget_nbytes = 2 * len(data) + 65536
+        self.tables = 0
 
     def spend(self, nbytes: int, path: str) -> None:
         """Count bytes that are about to be read; CompileError once they are far more than the file has."""
         self.budget_nbytes -= nbytes
         if self.budget_nbytes < 0:
             raise CompileError("more content than the file has bytes: its tables refer to the same bytes over and over", where=path)
+
+    def count_table(self, path: str) -> None:
+        self.spend(8, path)
+        self.tables += 1
+        if self.tables > MAX_TABLES:
+            raise CompileError(f"the file has more than {MAX_TABLES} tables", where=path)
 
     def uint16(self, position: int) -> int:
         return struct.unpack_from("<H", self.data, position)[0]
@@ -116,10 +125,10 @@ class Table:
             return 0, 0
         start = position + self.source.uint32(position)
         if start + 4 > len(self.source.data):
-            self.fail(f"its {what} lies outside the file")
+            self.fail(f"its {what} can't be read: outside the file")
         count = self.source.uint32(start)
         if start + 4 + count * item_nbytes > len(self.source.data):
-            self.fail(f"its {what} runs past the end of the file")
+            self.fail(f"its {what} can't be read: past the end of the file")
         return start + 4, count
 
     def measure(self, slot: int, item_nbytes: int, what: str) -> None:
@@ -149,7 +158,7 @@ def table_at(source: Source, position: int, path: str) -> Table:
     """The table at a position, once it and its vtable are known to lie inside the file."""
     size = len(source.data)
     path_or_main = path or MAIN
-    source.spend(8, path_or_main)
+    source.count_table(path_or_main)
     if position < 4 or position + 4 > size:
         raise CompileError("lies outside the file", where=path_or_main)
     vtable = position - struct.unpack_from("<i", source.data, position)[0]

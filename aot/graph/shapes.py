@@ -20,6 +20,7 @@ from aot.graph.operator import Operator
 MAX_RANK = 8
 MAX_TENSOR_NBYTES = 1 << 30
 MAX_FOLDED_ELEMENTS = 1024
+SHAPE_DTYPES = (DType.INT32, DType.INT64)
 SHAPE_READERS = ("SHAPE", "RANK")
 """Operators whose result depends on their input's shape alone, so that it is known before any data is."""
 
@@ -90,8 +91,8 @@ def _with_data(value: Value, data: np.ndarray | None) -> Value:
 
 
 def _folded(site: Site, operator: Operator) -> dict[str, np.ndarray]:
-    """The outputs of a node as far as they are known here: small integers computed from known ones (shape arithmetic)."""
-    small = all(value.size <= MAX_FOLDED_ELEMENTS and value.dtype.is_integer for value in site.outputs)
+    """The outputs of a node as far as they are known here: a few integers computed from known ones (shape arithmetic)."""
+    small = all(value.size <= MAX_FOLDED_ELEMENTS and value.dtype in SHAPE_DTYPES for value in site.outputs)
     arrays = [_known_array(site, value) for value in site.inputs]
     if not small or any(array is None and value is not None for array, value in zip(arrays, site.inputs, strict=True)):
         return {}

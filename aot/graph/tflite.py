@@ -141,14 +141,14 @@ class _SubgraphReader:
         return self.found[index]
 
     def _inputs(self) -> tuple[str, ...]:
-        names = []
+        names: dict[str, None] = {}
         for index in self._indices(self.table, 1, "inputs"):
             value = self.tensor(index).value
             if value.name in names:
                 raise self._error("", f"lists the input {_label(value)} twice")
             if value.is_constant:
                 raise self._error("", f"its input {_label(value)} is a constant")
-            names.append(value.name)
+            names[value.name] = None
         self.written.update(names)
         return tuple(names)
 

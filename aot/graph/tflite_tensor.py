@@ -177,35 +177,41 @@ def _quantisation(table: Table | None, dtype: DType, shape: Shape, constant: boo
         raise CompileError(
             "has custom or blockwise quantisation, which is not supported", hint="quantise per tensor or per channel"
         )
-    scales, points = table.numbers(2, "f4", "scales"), table.numbers(3, "i8", "zero points")
-    if scales is None or not scales.size or not dtype.is_integer:
+    scales, points = _list(table.numbers(2, "f4", "scales")), _list(table.numbers(3, "i8", "zero points"))
+    if not scales or not dtype.is_integer:
         return None
-    if not scales.any() and dtype not in ACTIVATION_DTYPES and not constant:
+    if not any(scales) and dtype not in ACTIVATION_DTYPES and not constant:
         return None
     _require_scales(scales, dtype, constant)
-    zero_points = np.zeros(scales.size, np.int64) if points is None or not points.size else points
-    _require_zero_points(zero_points, scales.size, dtype)
-    axis = 0 if scales.size == 1 else _axis(table.number(6, "i"), shape, scales.size)
-    return Quantisation(tuple(scales.tolist()), tuple(zero_points.tolist()), axis)
+    zero_points = points or [0] * len(scales)
+    _require_zero_points(zero_points, len(scales), dtype)
+    axis = 0 if len(scales) == 1 else _axis(table.number(6, "i"), shape, len(scales))
+    return Quantisation(tuple(scales), tuple(zero_points), axis)
 
 
-def _require_scales(scales: np.ndarray, dtype: DType, constant: bool) -> None:
-    if not np.isfinite(scales).all():
-        raise CompileError(f"has a scale that is not a finite number: {scales[~np.isfinite(scales)][0]}")
-    if (scales < 0).any():
-        raise CompileError(f"has a negative scale: {scales[scales < 0][0]:.6g}")
-    # Weights and biases of a pruned output channel have scale 0; an activation can't.
-    if not constant and not scales.all():
-        raise CompileError(f"has scale 0, which no {dtype} activation can have")
+def _list(array: np.ndarray | None) -> list:
+    """Plain numbers: numpy warns about some kinds of NaN."""
+    return [] if array is None else array.tolist()
 
 
-def _require_zero_points(zero_points: np.ndarray, count: int, dtype: DType) -> None:
-    if zero_points.size != count:
-        raise CompileError(f"has {count} scales but {zero_points.size} zero points")
+def _require_scales(scales: list[float], dtype: DType, constant: bool) -> None:
+    for scale in scales:
+        if not math.isfinite(scale):
+            raise CompileError(f"has a scale that is not a finite number: {scale}")
+        if scale < 0:
+            raise CompileError(f"has a negative scale: {scale:.6g}")
+        # Weights and biases of a pruned output channel have scale 0; an activation can't.
+        if scale == 0 and not constant:
+            raise CompileError(f"has scale 0, which no {dtype} activation can have")
+
+
+def _require_zero_points(zero_points: list[int], count: int, dtype: DType) -> None:
+    if len(zero_points) != count:
+        raise CompileError(f"has {count} scales but {len(zero_points)} zero points")
     low, high = dtype.limits
-    outside = (zero_points < low) | (zero_points > high)
-    if outside.any():
-        raise CompileError(f"has zero point {zero_points[outside][0]}, outside {dtype}'s {low} to {high}")
+    for zero_point in zero_points:
+        if not low <= zero_point <= high:
+            raise CompileError(f"has zero point {zero_point}, outside {dtype}'s {low} to {high}")
 
 
 def _axis(axis: int, shape: Shape, count: int) -> int:

@@ -73,27 +73,28 @@ def _found(table: Table | None) -> Table:
     return table
 
 
-def repeated_tables() -> bytes:
-    """A subgraph that lists one and the same tensor 400,000 times, 4 bytes each."""
+def repeated_tables(tensors: int, graphs: int, padding: int = 0) -> bytes:
+    """A subgraph that lists one and the same tensor over and over, 4 bytes each, listed over and over itself."""
     fb = flatbuffers.Builder()
+    fb.CreateByteVector(bytes(padding))
     tflite.TensorStart(fb)
-    tensor = tflite.TensorEnd(fb)
-    tflite.SubGraphStartTensorsVector(fb, 400_000)
-    for _ in range(400_000):
-        fb.PrependUOffsetTRelative(tensor)
-    tensors = fb.EndVector()
+    many = _repeated(fb, tflite.SubGraphStartTensorsVector, tflite.TensorEnd(fb), tensors)
     tflite.SubGraphStart(fb)
-    tflite.SubGraphAddTensors(fb, tensors)
-    graph = tflite.SubGraphEnd(fb)
-    tflite.ModelStartSubgraphsVector(fb, 4)
-    for _ in range(4):
-        fb.PrependUOffsetTRelative(graph)
-    graphs = fb.EndVector()
+    tflite.SubGraphAddTensors(fb, many)
+    tflite.SubGraphAddOutputs(fb, many)
+    many = _repeated(fb, tflite.ModelStartSubgraphsVector, tflite.SubGraphEnd(fb), graphs)
     tflite.ModelStart(fb)
     tflite.ModelAddVersion(fb, 3)
-    tflite.ModelAddSubgraphs(fb, graphs)
+    tflite.ModelAddSubgraphs(fb, many)
     fb.Finish(tflite.ModelEnd(fb), b"TFL3")
     return bytes(fb.Output())
+
+
+def _repeated(fb: flatbuffers.Builder, start: Callable, table: int, count: int) -> int:
+    start(fb, count)
+    for _ in range(count):
+        fb.PrependUOffsetTRelative(table)
+    return fb.EndVector()
 
 
 def root_moved(offset: int) -> bytes:
@@ -247,11 +248,15 @@ CASES: dict[str, tuple[Callable[[], bytes], str]] = {
     "table too long": (lambda: root_field_table("H", 0xFFFF, 2), "main table: runs past the end of the file"),
     "field outside": (lambda: with_slot_offset(1, 0xFFFF), "tensor 0 'x': field 1 lies outside its table"),
     "field in the vtable offset": (lambda: with_slot_offset(2, 2), "tensor 0 'x': field 2 lies outside its table"),
-    "vector outside": (lambda: shape_vector("I", 1 << 31, -1), "tensor 0 'x': its shape lies outside the file"),
-    "vector too long": (lambda: shape_vector("I", 1 << 30, 0), "tensor 0 'x': its shape runs past the end of the file"),
+    "vector outside": (lambda: shape_vector("I", 1 << 31, -1), "tensor 0 'x': its shape can't be read: outside the file"),
+    "vector too long": (lambda: shape_vector("I", 1 << 30, 0), "tensor 0 'x': its shape can't be read: past the end of the file"),
     "tables over and over": (
-        repeated_tables,
-        "more content than the file has bytes: its tables refer to the same bytes over and over",
+        lambda: repeated_tables(20_000, 50),
+        "tensor 18182: more content than the file has bytes: its",
+    ),
+    "many tables": (
+        lambda: repeated_tables(20_000, 50, 4 << 20),
+        "tensor 19949: the file has more than 300000 tables",
     ),
     "schema version": (lambda: version(2), "m.tflite: has schema version 2, not 3"),
     "no subgraph": (empty_model, "m.tflite: has no subgraph"),
