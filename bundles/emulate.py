@@ -30,11 +30,15 @@ def default_toolchain() -> str:
 
 
 def build(sample: str, board: str, toolchain: str, out: Path) -> Path:
-    """The ELF of a sample for a board, made with bundles/Makefile. CalledProcessError (its output holds why) if that fails."""
+    """The ELF of a sample for a board, made with bundles/Makefile; what compilers warn of goes to standard error.
+
+    CalledProcessError (its output says why) if it can't be built.
+    """
     variables = [f"SAMPLE={sample}", f"BOARD={board}", f"TOOLCHAIN={toolchain}", f"OUT={out}", f"PYTHON={sys.executable}"]
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
     command = ["make", "--silent", "-C", str(ROOT / "bundles"), "firmware", *variables]
-    subprocess.run(command, check=True, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    done = subprocess.run(command, check=True, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    print(*(line for line in done.stdout.splitlines() if "warning" in line), sep="\n", end="", file=sys.stderr)
     return out / f"{sample}-{board}-{toolchain}" / f"{sample}.elf"
 
 

@@ -37,9 +37,12 @@ def any_toolchain() -> str:
 
 
 @pytest.mark.parametrize(("sample", "board", "toolchain"), CASES)
-def test_firmware_prints_the_expected_lines_on_qemu(sample: str, board: str, toolchain: str, tmp_path: Path) -> None:
+def test_firmware_prints_the_expected_lines_on_qemu(
+    sample: str, board: str, toolchain: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     need(toolchain)
     elf = emulate.build(sample, board, toolchain, tmp_path)
+    assert capfd.readouterr().err == "", "the compilers should have nothing to warn of"
     lines: list[str] = []
     differences = qemu.run(elf, board, ROOT / "bundles" / sample / "expected.txt", show=lines.append)
     assert not differences, "\n".join(differences)

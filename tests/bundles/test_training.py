@@ -16,6 +16,7 @@ from bundles.training import (
     Flatten,
     Layer,
     Relu,
+    Unweighted,
     dot,
     grid,
     predict,
@@ -67,10 +68,19 @@ def test_calibration_covers_the_values_and_zero() -> None:
     assert calibrated(np.array([1.0, 2.0])).zero_point == -128
 
 
+class Sine(Unweighted):
+    """A layer that no TFLite operator computes."""
+
+    def forward(self, x: np.ndarray) -> np.ndarray:
+        return np.sin(x)
+
+    def backward(self, delta: np.ndarray) -> np.ndarray:
+        return delta
+
+
 def test_a_layer_without_an_operator_is_refused() -> None:
-    odd = type("Sine", (), {"weights": [], "gradients": [], "forward": lambda self, x: x, "backward": lambda self, d: d})()
     with pytest.raises(TypeError, match="no TFLite operator for Sine"):
-        convert([odd], np.zeros((1, 4)), ("x", "y"), "", None, softmax=False)
+        convert([Sine()], np.zeros((1, 4)), ("x", "y"), "", None, softmax=False)
 
 
 def test_predict_returns_every_layer() -> None:
