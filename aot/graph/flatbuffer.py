@@ -18,7 +18,7 @@ import tflite
 
 from aot.errors import CompileError
 
-MAX_TABLES = 300_000
+MAX_TABLES = 100_000
 """The most tables (tensors, nodes, buffers ...) of a file: a model for a microcontroller has some hundreds."""
 MAX_OPTION_ITEMS = 4096
 """The most items (a list of dimensions, a name) that an option may have: operators read them one by one."""

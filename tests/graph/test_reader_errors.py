@@ -252,11 +252,11 @@ CASES: dict[str, tuple[Callable[[], bytes], str]] = {
     "vector too long": (lambda: shape_vector("I", 1 << 30, 0), "tensor 0 'x': its shape can't be read: past the end of the file"),
     "tables over and over": (
         lambda: repeated_tables(20_000, 50),
-        "tensor 18182: more content than the file has bytes: its",
+        "more content than the file has bytes: its",
     ),
     "many tables": (
         lambda: repeated_tables(20_000, 50, 4 << 20),
-        "tensor 19949: the file has more than 300000 tables",
+        "the file has more than 100000 tables",
     ),
     "schema version": (lambda: version(2), "m.tflite: has schema version 2, not 3"),
     "no subgraph": (empty_model, "m.tflite: has no subgraph"),
