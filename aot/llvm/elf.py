@@ -1,7 +1,7 @@
 """Reads what LLVM emitted, and finishes the ELF file.
 
 Enters: the bytes of a relocatable ELF file. Leaves: facts about it (symbols, sizes, who calls what is missing); the finished bytes.
-Invariant: code and data stay as LLVM emitted them; only Arm's build attributes are changed, other machines' files not at all.
+Invariant: code and data stay as LLVM emitted them; on Arm, build attributes change and exception tables go.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from elftools.elf.relocation import RelocationSection
 from elftools.elf.sections import SymbolTableSection
 
 from aot.errors import InternalError
+from aot.llvm.elf_rewrite import rewrite
 
 _ALLOC, _EXECUTE = 0x2, 0x4
-_ARM_ATTRIBUTES = 0x70000003
 _VFP_ARGS, _COMPATIBLE = 28, 3
 """Tag_ABI_VFP_args = 3: fits callers that pass floats in VFP registers and those that do not, as no entry takes a float.
 
@@ -70,15 +70,18 @@ def sizes(code: bytes) -> tuple[int, int]:
 
 
 def finish(code: bytes) -> bytes:
-    """The finished file: on Arm, marked as fit for hard- and soft-float firmware (LLVM's attributes leave that out)."""
+    """The finished file. On Arm: marked as fit for hard- and soft-float firmware (LLVM's attributes leave that out), and without
+    exception tables (every function is `nounwind`; they would cost flash). Other machines: as it is."""
     file = ELFFile(io.BytesIO(code))
     if file["e_machine"] != "EM_ARM":
         return code
-    for number, section in enumerate(file.iter_sections()):
-        if section["sh_type"] in ("SHT_ARM_ATTRIBUTES", _ARM_ATTRIBUTES):
-            content = set_attribute(section.data(), _VFP_ARGS, _COMPATIBLE)
-            return _replace_section(code, file, number, content)
-    raise InternalError("the object has no Arm build attributes")
+    types = [section["sh_type"] for section in file.iter_sections()]
+    if "SHT_ARM_ATTRIBUTES" not in types:
+        raise InternalError("the object has no Arm build attributes")
+    attributes = types.index("SHT_ARM_ATTRIBUTES")
+    content = set_attribute(file.get_section(attributes).data(), _VFP_ARGS, _COMPATIBLE)
+    tables = [number for number, type in enumerate(types) if type == "SHT_ARM_EXIDX"]
+    return rewrite(code, tables, {attributes: content})
 
 
 def set_attribute(section: bytes, tag: int, value: int) -> bytes:
@@ -115,16 +118,6 @@ def _uleb(data: bytes, position: int) -> tuple[int, int]:
         position, shift = position + 1, shift + 7
         if byte < 0x80:
             return value, position
-
-
-def _replace_section(code: bytes, file: ELFFile, number: int, content: bytes) -> bytes:
-    """The file with other content in one section, placed at the end of the file (32-bit, little-endian)."""
-    if file.elfclass != 32 or not file.little_endian:
-        raise InternalError("Arm objects are 32-bit and little-endian here")
-    patched = bytearray(code)
-    header = file["e_shoff"] + number * file["e_shentsize"]
-    struct.pack_into("<II", patched, header + 16, len(code), len(content))
-    return bytes(patched + content)
 
 
 def _symbols(file: ELFFile) -> list[Any]:

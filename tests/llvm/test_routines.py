@@ -169,14 +169,6 @@ def test_float_comparisons(form: str) -> None:
     a, b = paired(functools.partial(floats, FLOATS[form]))
     b[::3] = a[::3]
     tests = {"eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal}
-    against_zero = {
-        "eq": np.equal,
-        "ne": np.not_equal,
-        "lt": np.less,
-        "le": np.less_equal,
-        "gt": np.greater,
-        "ge": np.greater_equal,
-    }
     for name, compare in tests.items():
         got = run_routine(f"__{name}{form}2", a, b).view(np.int32)
         assert np.array_equal(tests[name](got, 0), compare(a, b)), name
