@@ -23,7 +23,7 @@ def softmax(shape, beta=1.0, dtype="int8", scale=0.1, zero_point=5) -> bytes:
 
 @pytest.mark.parametrize("part", range(2))
 def test_int8_equals_tflite_micro(part):
-    for number, case in enumerate(sweep(60, part, **CASES, scale=SCALES, zero_point=(-128, -1, 0, 127))):
+    for number, case in enumerate(sweep(40, part, **CASES, scale=SCALES, zero_point=(-128, -1, 0, 127))):
         model = softmax(case["shape"], case["beta"], scale=case["scale"], zero_point=case["zero_point"])
         agree(model, *extremes(model, number))
 
@@ -46,7 +46,7 @@ def test_float_of_large_numbers_does_not_overflow():
     agree(softmax((2, 3), dtype="float32"), [np.array([[1e4, -1e4, 9.9e3], [-3e38, 3e38, 0]], np.float32)])
 
 
-@pytest.mark.parametrize("length", [511, 512, 4095, 4096, 5000])
+@pytest.mark.parametrize("length", [511, 512, 4096])
 def test_rows_of_equal_inputs(length):
     """From 512 equal inputs on every result rounds to 0; TFLite Micro stops with a failed check there, we give the result."""
     model = softmax((2, length), scale=1.0)
