@@ -91,6 +91,13 @@ def test_an_inferred_shape_that_is_too_large():
     assert refusal(read, m.build([x], [y])) == text
 
 
+def test_an_inferred_shape_of_too_many_dimensions():
+    m = ModelBuilder()
+    x, y = m.tensor("x", (1,) * 8, "float32"), m.tensor("y", None, "float32")
+    m.operator("PACK", [x], [y], {"values_count": 1, "axis": 0})
+    assert refusal(read, m.build([x], [y])) == "m.tflite: node 0 PACK 'y': its output has 9 dimensions, more than 8"
+
+
 def test_too_many_outputs():
     m = ModelBuilder()
     x, y, z = (m.tensor(name, (2,), "float32") for name in "xyz")
