@@ -15,8 +15,9 @@ from aot.backends.cmsis_nn.ending import Output
 from aot.backends.cmsis_nn.fused import operands_of
 from aot.backends.cmsis_nn.gather import Patches, Pixels, gather_run
 from aot.backends.cmsis_nn.operands import Layer, read_layer
-from aot.backends.cmsis_nn.packing import Packed, Tile, can_interleave, pack, paired
+from aot.backends.cmsis_nn.packing import Packed, Tile, pack, paired
 from aot.backends.cmsis_nn.product import Core, Placement
+from aot.backends.cmsis_nn.shared import Frame, emit_body
 from aot.graph.ir import DType
 from aot.graph.primitive import Contract, Primitive
 from aot.llvm.emission import KernelFunction
@@ -67,7 +68,7 @@ def _implementation(program: Program, layer: Layer, kernel: str) -> Implementati
         reads=reads,
         writes=(instruction.out,),
         constants=(weights, *constants),
-        emit=lambda function: _Emitter(function, plan, weights.name).emit(),
+        emit=lambda function: _emit(function, plan, weights.name),
         scratch_nbytes=plan.slots_nbytes + plan.patches.patch_nbytes,
         overwrites=elementwise_overwrites(program, instruction),
         rows=Rows(layer.geometry.output[1], plan.rows_per_step, plan.needs),
@@ -99,6 +100,14 @@ class _Plan:
         """Whether a step can end with fewer pixels than a block."""
         return _has_tail(self.layer, self.tile.pixels, self.by_rows, self.rows_per_step)
 
+    @property
+    def code(self) -> tuple | None:
+        """All that the code depends on; None where something is fused behind, which is code of its own."""
+        layer = self.layer
+        if layer.split.rest is not None:
+            return None
+        return layer.geometry, layer.out, self.patches, self.packed.code, self.by_rows, self.rows_per_step
+
     def needs(self, y0: int, y1: int) -> tuple[int, int]:
         """Input rows that output rows [y0, y1) read."""
         return needed_rows(self.layer, y0, y1)
@@ -124,10 +133,9 @@ def _plan(program: Program, layer: Layer) -> _Plan:
     run = width if by_rows else width * height
     pixels, pairs = min(choices, key=lambda choice: _cost(words, run, *choice))
     rows_per_step = 2 if not by_rows and height % 2 == 0 and width % pixels and 2 * width % pixels == 0 else 1
-    interleaved = can_interleave(layer, channels)
     tail = _has_tail(layer, pixels, by_rows, rows_per_step)
-    tile = _tile(words, pixels, pairs, _share(program, layer), interleaved, tail)
-    return _Plan(layer, patches, pack(layer, patches.order, tile, interleaved), by_rows, rows_per_step)
+    tile = _tile(words, pixels, pairs, _share(program, layer), tail)
+    return _Plan(layer, patches, pack(layer, patches.order, tile), by_rows, rows_per_step)
 
 
 def _has_tail(layer: Layer, pixels: int, by_rows: bool, rows_per_step: int) -> bool:
@@ -151,44 +159,47 @@ def _share(program: Program, layer: Layer) -> int:
     return int(_CODE_NBYTES * layer.geometry.macs**0.5 / max(sum(works), 1))
 
 
-def _tile(words: int, pixels: int, pairs: int, code_nbytes: int, interleaved: bool, tail: bool) -> Tile:
+def _tile(words: int, pixels: int, pairs: int, code_nbytes: int, tail: bool) -> Tile:
     """How far to unroll: all of a slot, or equal parts that fit the code size (and LDRD's reach)."""
     per_word = {(4, 1): 46, (3, 1): 40, (2, 2): 46, (2, 1): 26, (1, 2): 30, (1, 1): 16}[pixels, pairs]
     most = max(4, min(_MOST_UNROLL, code_nbytes // per_word))
     turns = -(-words // most)
     unroll = -(-words // turns)
-    multiple = 4 if tail and turns * unroll > _TAIL_UNROLL else 1 if interleaved else 2
+    multiple = 4 if tail and turns * unroll > _TAIL_UNROLL else 2
     return Tile(pixels, pairs, -(-unroll // multiple) * multiple, turns)
+
+
+def _emit(function: KernelFunction, plan: _Plan, table: str) -> None:
+    instruction = plan.layer.instruction
+    names = (instruction.left.buffer, instruction.out, table)
+    emit_body(function, names, lambda frame: _Emitter(frame, plan).emit(), "convolution", plan.code)
 
 
 @dataclass
 class _Emitter:
-    """Emits one layer's function."""
+    """Emits one layer's body."""
 
-    function: KernelFunction
+    frame: Frame
     plan: _Plan
-    weights: str
     dsp: Dsp = field(init=False)
     output: Output = field(init=False)
 
     def __post_init__(self) -> None:
-        self.dsp = Dsp(self.function)
+        self.dsp = self.frame.dsp
         self.output = Output(self.dsp, self.plan.layer)
 
     def emit(self) -> None:
         layer, dsp = self.plan.layer, self.dsp
-        instruction = layer.instruction
-        source = self.function.pointer(instruction.left.buffer)
-        target = dsp.at(self.function.pointer(instruction.out), layer.out.offset * self.output.nbytes)
+        target = dsp.at(self.frame.target, layer.out.offset * self.output.nbytes)
         images, in_step = layer.geometry.input[0], prod(layer.geometry.input[1:])
-        with dsp.repeat(images, [source, target]) as carried:
+        with dsp.repeat(images, [self.frame.source, target]) as carried:
             number = I32(0) if images == 1 else dsp.builder.sub(I32(images), carried.index)
             self._image(*carried.values, number)
             carried.next = (dsp.at(carried.values[0], in_step), dsp.at(carried.values[1], layer.out.image * self.output.nbytes))
 
     def _image(self, source: Value, target: Value, number: Value) -> None:
         layer, dsp, builder = self.plan.layer, self.dsp, self.dsp.builder
-        y0, y1 = self.function.y0, self.function.y1
+        y0, y1 = self.frame.y0, self.frame.y1
         width, row_nbytes = layer.geometry.output[2], layer.out.row * self.output.nbytes
         rows = builder.sub(y1, y0)
         start = dsp.at(target, builder.mul(y0, I32(row_nbytes)))
@@ -288,12 +299,12 @@ class _Emitter:
 
     @property
     def _slots(self) -> Value:
-        return self.function.scratch
+        return self.frame.scratch
 
     def _placement(self, block: _Block, slots: Value) -> Placement:
         layer = self.plan.layer
         return Placement(
-            self.function.pointer(self.weights),
+            self.frame.table,
             slots,
             block.out,
             self.output,

@@ -21,6 +21,7 @@ from aot.backends.cmsis_nn.ending import Output, Place, constant_count, constant
 from aot.backends.cmsis_nn.fused import operands_of
 from aot.backends.cmsis_nn.operands import Layer, read_layer
 from aot.backends.cmsis_nn.requantise import Form, solve
+from aot.backends.cmsis_nn.shared import Frame, emit_body
 from aot.graph.ir import DType
 from aot.graph.primitive import Primitive
 from aot.llvm.emission import KernelFunction
@@ -51,7 +52,7 @@ def claim_depthwise(program: Program, instruction: Primitive, target: Target) ->
         reads=reads,
         writes=(layer.instruction.out,),
         constants=(table, *constants),
-        emit=lambda function: _Emitter(function, plan, table.name).emit(),
+        emit=lambda function: _emit(function, plan, table.name),
         scratch_nbytes=plan.columns.nbytes + (0 if plan.is_paired else 4 * plan.weight_words),
         overwrites=elementwise_overwrites(program, instruction),
         rows=Rows(layer.geometry.output[1], 2 if plan.is_paired else 1, lambda y0, y1: needed_rows(layer, y0, y1)),
@@ -73,6 +74,14 @@ class _Plan:
     columns: Columns
     form: Form
     table: np.ndarray
+
+    @property
+    def code(self) -> tuple | None:
+        """All that the code depends on; None where something is fused behind, which is code of its own."""
+        layer = self.layer
+        if layer.split.rest is not None:
+            return None
+        return layer.geometry, layer.out, self.is_paired, self.columns, Place.of(self.form, 0, 1).code
 
     @property
     def constants(self) -> int:
@@ -124,20 +133,25 @@ def _packed(weights: np.ndarray, paired: bool) -> np.ndarray:
     return (by_column & 0xFF) @ (1 << np.array([0, 8, 16, 24]))
 
 
+def _emit(function: KernelFunction, plan: _Plan, table: str) -> None:
+    instruction = plan.layer.instruction
+    names = (instruction.left.buffer, instruction.out, table)
+    emit_body(function, names, lambda frame: _Emitter(frame, plan).emit(), "depthwise", plan.code)
+
+
 @dataclass
 class _Emitter:
-    """Emits one layer's function."""
+    """Emits one layer's body."""
 
-    function: KernelFunction
+    frame: Frame
     plan: _Plan
-    table: str
     dsp: Dsp = field(init=False)
     output: Output = field(init=False)
     place: Place = field(init=False)
     local: Value = field(init=False)  # bias and constants of the channel at hand; paired: its weights too
 
     def __post_init__(self) -> None:
-        self.dsp = Dsp(self.function)
+        self.dsp = self.frame.dsp
         self.output = Output(self.dsp, self.plan.layer)
         self.place = Place.of(self.plan.form, 0, 1)
         self.local = self.dsp.stack(self._weights_at + (self.plan.weight_words if self.plan.is_paired else 0))
@@ -155,11 +169,10 @@ class _Emitter:
         plan, dsp = self.plan, self.dsp
         layer = plan.layer
         images, height, width, depth = layer.geometry.input
-        plan.columns.pad(dsp, self.function.scratch)
-        source = self.function.pointer(layer.instruction.left.buffer)
-        target = dsp.at(self.function.pointer(layer.instruction.out), layer.out.offset * self.output.nbytes)
-        first = dsp.at(target, dsp.builder.mul(self.function.y0, I32(layer.out.row * self.output.nbytes)))
-        with dsp.repeat(images, [source, first]) as carried:
+        plan.columns.pad(dsp, self.frame.scratch)
+        target = dsp.at(self.frame.target, layer.out.offset * self.output.nbytes)
+        first = dsp.at(target, dsp.builder.mul(self.frame.y0, I32(layer.out.row * self.output.nbytes)))
+        with dsp.repeat(images, [self.frame.source, first]) as carried:
             number = I32(0) if images == 1 else dsp.builder.sub(I32(images), carried.index)
             self._image(*carried.values, number)
             forward = (height * width * depth, layer.out.image * self.output.nbytes)
@@ -169,7 +182,7 @@ class _Emitter:
         """Loop over input channels."""
         plan, dsp = self.plan, self.dsp
         depth, each = plan.layer.geometry.input[3], plan.layer.geometry.multiplier
-        table = self.function.pointer(self.table)
+        table = self.frame.table
         with dsp.repeat(depth, [source, table, out]) as carried:
             channel = dsp.builder.sub(I32(depth), carried.index) if depth > 1 else I32(0)
             axes = {0: number, 3: channel}
@@ -182,13 +195,13 @@ class _Emitter:
     def _channel(self, source: Value, table: Value, out: Value, axes: dict[int, Value]) -> None:
         """Loop over the strips of an input channel."""
         plan, dsp, builder = self.plan, self.dsp, self.dsp.builder
-        step, y0, y1 = plan.columns.step, self.function.y0, self.function.y1
+        step, y0, y1 = plan.columns.step, self.frame.y0, self.frame.y1
         strips = builder.sub(y1, y0)
         if step == 2:
             strips = builder.lshr(builder.add(strips, I32(1)), I32(1))
         with dsp.repeat(strips, [y0, out]) as carried:
             y, here = carried.values
-            plan.columns.gather(dsp, source, plan.columns.top(dsp, y), self.function.scratch)
+            plan.columns.gather(dsp, source, plan.columns.top(dsp, y), self.frame.scratch)
             each = plan.layer.geometry.multiplier
             if each == 1:
                 self._strip(here, y, axes)
@@ -209,7 +222,7 @@ class _Emitter:
         if plan.is_paired:
             self._unpack_words(packed, dsp.at(self.local, 4 * self._weights_at), plan.packed_words)
             return
-        into = dsp.at(self.function.scratch, plan.columns.nbytes)
+        into = dsp.at(self.frame.scratch, plan.columns.nbytes)
         straight = plan.packed_words if plan.packed_words <= 6 else 1
         with dsp.repeat(plan.packed_words // straight, [packed, into]) as carried:
             self._unpack_words(*carried.values, straight)
@@ -229,7 +242,7 @@ class _Emitter:
         elif height % 2 == 0:
             self._row(out, y, axes, 2)
         else:
-            both = builder.icmp_signed("<", builder.add(y, I32(1)), self.function.y1)
+            both = builder.icmp_signed("<", builder.add(y, I32(1)), self.frame.y1)
             with builder.if_else(both) as (then, otherwise):
                 with then:
                     self._row(out, y, axes, 2)
@@ -243,7 +256,7 @@ class _Emitter:
         width, at_once = g.output[2], self._at_once(rows)
         column_nbytes = 4 * plan.columns.words * g.stride[1]
         weights = self._weights() if plan.is_paired else []
-        start = [self.function.scratch, out] + ([I32(0)] if self._wants_axes else [])
+        start = [self.frame.scratch, out] + ([I32(0)] if self._wants_axes else [])
         for count, turns in ((at_once, width // at_once), (1, width % at_once)):
             if not turns:
                 continue
@@ -288,7 +301,7 @@ class _Emitter:
     def _singles(self, columns: Value, count: int) -> list[Value]:
         """Sums of `count` columns of one row; weights come from scratch, kernel column by kernel column."""
         plan, dsp, g = self.plan, self.dsp, self.plan.layer.geometry
-        weights = dsp.at(self.function.scratch, plan.columns.nbytes)
+        weights = dsp.at(self.frame.scratch, plan.columns.nbytes)
         sums = [dsp.word(self.local)] * count
         words = plan.columns.words
         if words * g.kernel[1] <= _STRAIGHT_TAPS:

@@ -70,6 +70,12 @@ class Place:
             raise InternalError("a place with different shifts")
         return Place(form, pres.pop(), shifts.pop() if form.uniform else None)
 
+    @property
+    def code(self) -> tuple:
+        """All that the instructions depend on."""
+        form = self.form
+        return form.kind, self.pre, self.shift, form.uniform, form.clamp, form.zero_point
+
     def requantise(self, dsp: Dsp, acc: Value, shifted: bool, words: Sequence[Value]) -> Value:
         """int32 in [-128, 127] from the accumulator; with `shifted`, from accumulator << pre."""
         if self.form.kind == "exact":

@@ -10,14 +10,13 @@ Plain: four bytes of one channel, expanded as activations are.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from aot.backends.cmsis_nn.ending import Place, constant_count, constants_of_form, stage_of
 from aot.backends.cmsis_nn.operands import Layer
-from aot.backends.cmsis_nn.requantise import Form, solve
+from aot.backends.cmsis_nn.requantise import Form, Stage, solve, varies
 
 _ROOM = (1 << 23) - (1 << 18)  # A's range, with room for the solver's delta
 
@@ -70,6 +69,11 @@ class Packed:
         return self.header_nbytes + 4 * self.tile.pairs * (self.tile.words + 2 * self.constant_count)
 
     @property
+    def code(self) -> tuple:
+        """All that the code of a product depends on."""
+        return self.tile, self.groups, self.is_odd, self.interleaved, tuple(place.code for place in self.places)
+
+    @property
     def places(self) -> tuple[Place, Place]:
         return Place.of(self.form, 0, 2), Place.of(self.form, 1, 2)
 
@@ -79,28 +83,37 @@ def paired(count: int) -> tuple[int, ...]:
     return (*range(count), *([count - 1] if count % 2 else []))
 
 
-def can_interleave(layer: Layer, channels: Sequence[int]) -> bool:
-    """Whether every half fits int16 and every first channel's accumulator 24 bits."""
-    weights = layer.weights.reshape(len(layer.bias), -1)[list(channels)]
-    halves = 256 * weights[0::2] + weights[1::2]
-    low, high = (end[list(channels)[0::2]] for end in layer.reach)
-    return bool(halves.min() >= -(1 << 15) and halves.max() < 1 << 15 and low.min() >= -_ROOM and high.max() < _ROOM)
-
-
-def pack(layer: Layer, order: np.ndarray, tile: Tile, interleaved: bool) -> Packed:
-    """Solve the requantisation and pack. `order`: the input of each half of a slot, -1 for none; `tile.words` covers it."""
+def pack(layer: Layer, order: np.ndarray, tile: Tile) -> Packed:
+    """Solve the requantisation and pack, interleaved if that can be proved. `order`: the input of each half of a slot, -1 for none;
+    `tile.words`, an even number, covers it. A channel with only one output gets weights of 0."""
     channels = paired(len(layer.bias))
-    place = np.arange(len(channels)) % 2
-    zeros, eights = np.zeros(len(channels), np.int64), np.full(len(channels), 8)
-    choices = (np.where(place == 0, 8, 0), eights) if interleaved else (zeros, eights)
-    form = solve(stage_of(layer, channels), choices)
-    weights = _ordered(layer.weights.reshape(len(layer.bias), -1)[list(channels)], order, 2 * tile.words)
-    bias = layer.folded_bias[list(channels)] + form.delta
-    words = _interleaved(weights) if interleaved else _plain(weights)
+    chosen = list(channels)
+    stage = stage_of(layer, channels)
+    live = varies(stage)
+    weights = layer.weights.reshape(len(layer.bias), -1)[chosen]
+    form, interleaved = _solved(stage, weights * live[:, None], live)
+    matters = np.ones(len(channels), bool) if form.kind == "exact" else live
+    bias = np.where(matters, layer.folded_bias[chosen] + form.delta, 0)
+    ordered = _ordered(weights * matters[:, None], order, 2 * tile.words)
+    words = _interleaved(ordered) if interleaved else _plain(ordered)
     header = np.stack([256 * bias[0::2] + bias[1::2] if interleaved else bias[0::2], bias[1::2]], 1)
     constants = np.array([constants_of_form(form, n) for n in range(len(channels))], np.int64)
     step = 1 if interleaved else 2
-    return Packed(channels, interleaved, form, tile, _grouped(header, words.reshape(len(header), -1, step), constants, tile))
+    data = _grouped(header, words.reshape(len(header), -1, step), constants, tile)
+    return Packed(channels, interleaved, form, tile, data)
+
+
+def _solved(stage: Stage, weights: np.ndarray, live: np.ndarray) -> tuple[Form, bool]:
+    """The form, and whether channels are interleaved: every half fits int16, every first channel that varies 24 bits."""
+    first = np.arange(stage.channels) % 2 == 0
+    zeros, eights = np.zeros(stage.channels, np.int64), np.full(stage.channels, 8)
+    halves = 256 * weights[0::2] + weights[1::2]
+    narrow = (stage.acc_low >= -_ROOM) & (stage.acc_high < _ROOM)
+    if halves.min() >= -(1 << 15) and halves.max() < 1 << 15 and (narrow | ~live)[first].all():
+        form = solve(stage, (np.where(first, 8, 0), eights))
+        if form.kind != "exact" or narrow[first].all():
+            return form, True
+    return solve(stage, (zeros, eights)), False
 
 
 def _ordered(weights: np.ndarray, order: np.ndarray, halves: int) -> np.ndarray:

@@ -16,6 +16,7 @@ from llvmlite import ir
 from aot.backends.cmsis_nn.dsp import Dsp
 from aot.backends.cmsis_nn.ending import Output
 from aot.backends.cmsis_nn.packing import Packed
+from aot.backends.cmsis_nn.shared import digest
 from aot.llvm.types import I32, POINTER, Value
 
 
@@ -47,19 +48,9 @@ class Core:
             self.emit(inner, replace(place, weights=weights, slots=slots, out=out, output=Output(inner, place.output.layer)))
             inner.builder.ret_void()
 
-        core = dsp.function.helper(self._name(place), ir.FunctionType(ir.VoidType(), [POINTER] * 3), build)
+        key = (self.pixels, self.stride, self.unroll, self.packed.code, place.pixel_step)
+        core = dsp.function.helper(f"product_{digest(key)}", ir.FunctionType(ir.VoidType(), [POINTER] * 3), build)
         dsp.builder.call(core, [place.weights, place.slots, place.out])
-
-    def _name(self, place: Placement) -> str:
-        """A name that says all that the code depends on."""
-        packed, tile = self.packed, self.packed.tile
-        form = packed.form
-        shifts = "_".join(f"{one.pre}s{'n' if one.shift is None else one.shift}" for one in packed.places)
-        clamp = "" if form.clamp is None else f"_c{form.clamp[0] + 128}_{form.clamp[1] + 128}"
-        zero = f"_z{form.zero_point + 128}" if form.kind == "exact" else ""
-        size = f"{self.pixels}of{self.stride}x{tile.words}by{self.unroll}_{tile.pairs}x{packed.groups}{'odd' if packed.is_odd else ''}"
-        kind = f"{'ab' if packed.interleaved else 'plain'}_{form.kind}"
-        return f"product_{size}_{kind}_{shifts}{clamp}{zero}_step{place.pixel_step}"
 
     def emit(self, dsp: Dsp, place: Placement) -> None:
         """Loop over the channel groups."""

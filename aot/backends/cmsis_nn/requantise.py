@@ -25,6 +25,7 @@ from aot.errors import InternalError
 Kind = Literal["saturate", "signed", "exact"]
 _FAR = np.int64(1) << 40  # an accumulator beyond every int32
 _MOST_RIGHT = 23  # 128 << 23 and a carry fit int32
+_ROUND = 4  # shifts that layers prefer to have are multiples of it
 _SEARCH = 1 << 17  # how far from 0 a delta is looked for
 _CHUNK = 1 << 12
 
@@ -103,6 +104,18 @@ def solve(stage: Stage, pre_choices: tuple[np.ndarray, ...]) -> Form:
     return _exact(stage, np.zeros(stage.channels, np.int64))
 
 
+def varies(stage: Stage) -> np.ndarray:
+    """Which channels have more than one output over their reachable accumulators. Of the others a saturate or signed form takes no
+    notice of the accumulator (their multiplier is 0), so that their weights and biases do not matter."""
+    if not _is_regular(stage):
+        return np.ones(stage.channels, bool)
+    return _live(stage, _thresholds(stage))
+
+
+def _live(stage: Stage, thresholds: np.ndarray) -> np.ndarray:
+    return ((thresholds > stage.acc_low[:, None]) & (thresholds <= stage.acc_high[:, None])).any(1)
+
+
 def apply(form: Form, acc: np.ndarray) -> np.ndarray:
     """A saturate or signed form's value of `acc` (channels, ...): what the emitted instructions compute, in int64."""
     tail = (1,) * (acc.ndim - 1)
@@ -164,20 +177,30 @@ def _thresholds(stage: Stage) -> np.ndarray:
 
 
 def _attempt(stage: Stage, thresholds: np.ndarray, kind: Kind, pre: np.ndarray, uniform: bool) -> Form | None:
-    """A form of this kind, or None. The shift is the largest that keeps every multiplier in int32: most bits kept."""
+    """A form of this kind, or None."""
     levels, clamp = _levels(stage)
-    live = ((thresholds > stage.acc_low[:, None]) & (thresholds <= stage.acc_high[:, None])).any(1)
-    right = np.minimum(-stage.shift - 1, _MOST_RIGHT - pre)
-    least = int(right[live].min()) if live.any() else 0
-    right = np.where(live & (not uniform), right, least)
-    if (right + pre < 0).any() or (np.maximum(-stage.acc_low, stage.acc_high) << pre >= 1 << 31).any():
+    live = _live(stage, thresholds)
+    too_large = np.maximum(-stage.acc_low, stage.acc_high) << pre >= 1 << 31
+    if (live & too_large).any():
         return None
-    form = Form(kind, pre, *(np.zeros(stage.channels, np.int64) for _ in range(4)), right, uniform, clamp)
-    for multiplier in _scaled(stage, right, live):
-        found = _fit(stage, thresholds, levels, replace(form, multiplier=multiplier))
-        if found is not None:
-            return found
+    for right in _shifts(stage, pre, live, uniform):
+        form = Form(kind, pre, *(np.zeros(stage.channels, np.int64) for _ in range(4)), right, uniform, clamp)
+        for multiplier in _scaled(stage, right, live):
+            found = _fit(stage, thresholds, levels, replace(form, multiplier=multiplier))
+            if found is not None:
+                return found
     return None
+
+
+def _shifts(stage: Stage, pre: np.ndarray, live: np.ndarray, uniform: bool) -> list[np.ndarray]:
+    """Candidate shifts. The largest that keeps every multiplier in int32 keeps most bits; a round one close below lets layers share code."""
+    largest = np.minimum(-stage.shift - 1, _MOST_RIGHT - pre)
+    least = int(largest[live].min()) if live.any() else 0
+    if not uniform:
+        found = [np.where(live, largest, least)]
+    else:
+        found = [np.full(stage.channels, right) for right in dict.fromkeys((least - least % _ROUND, least))]
+    return [right for right in found if (right + pre >= 0).all()]
 
 
 def _scaled(stage: Stage, right: np.ndarray, live: np.ndarray) -> list[np.ndarray]:
@@ -277,7 +300,7 @@ def _offset_and_delta(stage: Stage, form: Form, n: int, low: int, high: int) -> 
     step, pre = int(form.multiplier[n]) << int(form.pre[n]), int(form.pre[n])
     for delta in islice(_deltas(step, low, high - low), 4):
         offset = -((-(low - delta * step)) >> 32)
-        least, most = int(stage.acc_low[n]) + delta, int(stage.acc_high[n]) + delta
+        least, most = (int(stage.acc_low[n]) + delta, int(stage.acc_high[n]) + delta) if step else (0, 0)
         ends = [(acc << pre, offset + (((acc << pre) * int(form.multiplier[n])) >> 32)) for acc in (least, most)]
         if _is_int32(offset) and all(_is_int32(u) and _is_int32(total) for u, total in ends):
             return offset, delta
@@ -304,7 +327,8 @@ def _is_int32(x: int) -> bool:
 def _in_range(stage: Stage, form: Form) -> bool:
     """Whether u, the offsets and their sums stay in int32 (int64 arrays hold them all exactly here)."""
     limit = 1 << 31
-    u = (np.stack([stage.acc_low, stage.acc_high], 1) + form.delta[:, None]) << form.pre[:, None]
+    ends = np.stack([stage.acc_low, stage.acc_high], 1) + form.delta[:, None]
+    u = np.where(form.multiplier[:, None] == 0, 0, ends << form.pre[:, None])
     total = form.offset[:, None] + ((u * form.multiplier[:, None]) >> 32)
     parts = (u, total, total + form.correction[:, None], form.offset, form.correction)
     return all(((part >= -limit) & (part < limit)).all() for part in parts)
