@@ -24,7 +24,7 @@ Sample Should Print Its Lines
     Start Emulation
     FOR  ${line}  IN  @{lines}
         ${printed}=         Wait For Line On Uart  ${line}
-        Should Be Equal     ${printed.Line}  ${line}
+        Should Be Equal     ${printed.Line}  ${line}  strip_spaces=True
     END
 
 *** Test Cases ***
