@@ -62,7 +62,7 @@ def first_difference(path: str, options: Options, inputs: Sequence[np.ndarray], 
     if plan is None:
         raise ValueError("the bundle has no plan")
     program = plan.schedule.program
-    values = execute_program(program, inputs)
+    values = execute_program(program, dict(zip(program.inputs, inputs, strict=True)))
     result = run_bundle(bundle, inputs, where)
     got = dict(zip(program.outputs, result.outputs, strict=True))
     for step, layer in zip(plan.schedule.steps, bundle.main.layers, strict=True):
