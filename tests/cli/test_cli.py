@@ -1,0 +1,198 @@
+"""The command line: what it prints, its exit codes, and one line for everything the user can mend."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from aot import cli
+from aot import verify as verification
+from aot.bundle import Bundle
+from aot.driver import Options
+from aot.run import RunResult
+from tests import one_operator
+from tests.one_operator import T
+from tests.shared import ROOT
+
+FIGURES = {
+    "instructions",
+    "stack_bytes",
+    "workspace_bytes",
+    "input_bytes",
+    "output_bytes",
+    "scratch_bytes",
+    "code_bytes",
+    "weights_bytes",
+    "lower_bound_bytes",
+}
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> str:
+    """A small convolution."""
+    path = tmp_path / "small.tflite"
+    path.write_bytes(one_operator.conv2d())
+    return str(path)
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    code = cli.run(list(arguments))
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def fails(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    """The one line that a failing command prints."""
+    code, out, err = run(capsys, *arguments)
+    assert code == 1 and out == ""
+    lines = [line for line in err.splitlines() if not line.startswith("aot: error:") and line]
+    assert [line for line in lines if not line.startswith("aot: ")] == [], err
+    (line,) = [line for line in err.splitlines() if line.startswith("aot: error: ")]
+    return line
+
+
+@pytest.mark.parametrize("command", ["bundle", "run", "verify", "inspect", "ops", "targets"])
+def test_help_has_examples(capsys: pytest.CaptureFixture[str], command: str) -> None:
+    code, out, _ = run(capsys, command, "--help")
+    assert code == 0 and f"aot {command}" in out.partition("Examples:")[2]
+
+
+def test_bundle_writes_four_files(capsys: pytest.CaptureFixture[str], model: str, tmp_path: Path) -> None:
+    code, out, _ = run(capsys, "bundle", model, "--backend", "cmsis-nn", "--cpu", "cortex-m4", "-o", str(tmp_path / "out"))
+    assert code == 0 and "workspace" in out
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["CMakeLists.txt", "small.h", "small.json", "small.o"]
+    described = json.loads((tmp_path / "out" / "small.json").read_text())
+    assert described["entries"][0]["symbol"] == "small_run" and described["target"]["name"] == "cortex-m4"
+
+
+def test_twice_the_same_bytes(capsys: pytest.CaptureFixture[str], model: str, tmp_path: Path) -> None:
+    for folder in ("a", "b"):
+        assert run(capsys, "bundle", model, "--cpu", "cortex-m4", "-o", str(tmp_path / folder))[0] == 0
+    for path in (tmp_path / "a").iterdir():
+        assert path.read_bytes() == (tmp_path / "b" / path.name).read_bytes()
+
+
+def test_explain(capsys: pytest.CaptureFixture[str], model: str, tmp_path: Path) -> None:
+    code, out, _ = run(capsys, "bundle", model, "--cpu", "cortex-m0plus", "--explain", "-o", str(tmp_path / "out"))
+    assert code == 0 and "CONV_2D" in out and "DSP" in out
+
+
+def test_json_is_alone_on_standard_output(capsys: pytest.CaptureFixture[str], model: str, tmp_path: Path) -> None:
+    for arguments in (["bundle", model, "-o", str(tmp_path)], ["run", model], ["verify", model], ["inspect", model], ["ops"], ["targets"]):
+        code, out, _ = run(capsys, *arguments, "--json")
+        assert code == 0 and isinstance(json.loads(out), dict)
+
+
+def test_run_json_has_the_figures(capsys: pytest.CaptureFixture[str], model: str, tmp_path: Path) -> None:
+    inputs, outputs = tmp_path / "in.npz", tmp_path / "out.npz"
+    np.savez(inputs, in0=np.zeros((1, 6, 6, 4), np.int8))
+    code, out, _ = run(capsys, "run", model, "--backend", "cmsis-nn", "--cpu", "cortex-m4", "--inputs", str(inputs), "--outputs", str(outputs), "--json")
+    figures = json.loads(out)
+    assert code == 0 and figures.keys() >= FIGURES
+    assert figures["instructions"] > 1000 and figures["input_bytes"] == 144 and 0 < figures["stack_bytes"] <= figures["stack_bound_bytes"]
+    assert np.load(outputs)["out0"].shape == (1, 6, 6, 8)
+
+
+def test_run_accepts_a_golden_file(capsys: pytest.CaptureFixture[str], model: str, tmp_path: Path) -> None:
+    np.savez(tmp_path / "golden.npz", in0_0=np.zeros((1, 6, 6, 4), np.int8), in0_1=np.ones((1, 6, 6, 4), np.int8))
+    assert run(capsys, "run", model, "--inputs", str(tmp_path / "golden.npz"))[0] == 0
+
+
+def test_verify_names_what_it_compared_with(capsys: pytest.CaptureFixture[str], model: str) -> None:
+    code, out, _ = run(capsys, "verify", model, "--samples", "2", "--cpu", "cortex-m4")
+    assert code == 0 and "PASS" in out and "unicorn" in out
+    assert any(name in out for name in ("TFLite Micro", "LiteRT", "interpreter"))
+
+
+def test_verify_fails_on_a_wrong_golden_file(capsys: pytest.CaptureFixture[str], model: str, tmp_path: Path) -> None:
+    np.savez(tmp_path / "wrong.npz", in0_0=np.zeros((1, 6, 6, 4), np.int8), out0_0=np.full((1, 6, 6, 8), 77, np.int8))
+    code, out, _ = run(capsys, "verify", model, "--golden", str(tmp_path / "wrong.npz"))
+    assert code == 1 and "FAIL" in out and "elements differ" in out and "every layer's compiled code agrees" in out
+
+
+def test_verify_names_the_first_layer_that_differs(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A layer whose compiled code is wrong (its result is changed after the run) is the one that is named."""
+    genuine = verification.run_bundle
+
+    def wrong(bundle: Bundle, inputs: Sequence[np.ndarray], where: str) -> RunResult:
+        result = genuine(bundle, inputs, where)
+        changed = [output.copy() for output in result.outputs]
+        changed[0].reshape(-1)[3] += 1
+        return replace(result, outputs=tuple(changed))
+
+    monkeypatch.setattr(verification, "run_bundle", wrong)
+    text = verification.first_difference(model, Options(), [np.zeros((1, 6, 6, 4), np.int8)], "host")
+    assert "first layer that differs: layer small_k00" in text and "node 0 CONV_2D" in text and "1 elements, by 1 at most" in text
+
+
+def test_dump_and_stop(capsys: pytest.CaptureFixture[str], model: str, tmp_path: Path) -> None:
+    folder = tmp_path / "none"
+    code, out, _ = run(capsys, "bundle", model, "--dump-after", "build_program", "--stop-after", "plan", "-o", str(folder))
+    assert code == 0 and "# after build_program" in out and "contract" in out and not folder.exists()
+
+
+def test_unknown_names_are_answered_with_the_closest(capsys: pytest.CaptureFixture[str], model: str) -> None:
+    assert "did you mean bundle? commands: bundle, run, verify" in fails(capsys, "bundel", model)
+    assert "did you mean cortex-m4?" in fails(capsys, "bundle", model, "--cpu", "cortex-m4f")
+    assert "did you mean cmsis-nn? known: cmsis-nn, generic" in fails(capsys, "bundle", model, "--backend", "cmsis_nn")
+    assert "did you mean build_program?" in fails(capsys, "bundle", model, "--dump-after", "build_programme")
+    assert "did you mean qemu?" in fails(capsys, "run", model, "--cpu", "cortex-m4", "--on", "quemu")
+    assert "did you mean CONV_2D?" in fails(capsys, "ops", "CONV2D")
+    assert "--dump-aftr" in fails(capsys, "bundle", model, "--dump-aftr", "x")
+
+
+def test_what_does_not_fit_together(capsys: pytest.CaptureFixture[str], model: str) -> None:
+    assert "exclude each other" in fails(capsys, "bundle", model, "--cpu", "cortex-m4", "--target", "thumbv7m-none-eabi")
+    assert "is for Cortex-M" in fails(capsys, "bundle", model, "--backend", "cmsis-nn", "--target", "riscv32-unknown-none-elf")
+    assert "can't run on qemu" in fails(capsys, "run", model, "--on", "qemu")
+    assert "can't run on host" in fails(capsys, "run", model, "--cpu", "cortex-m4", "--on", "host")
+    assert "is not NAME=" in fails(capsys, "bundle", model, "--shape", "1,2,3")
+    assert "over --max-workspace 10" in fails(capsys, "bundle", model, "--io", "workspace", "--max-workspace", "10")
+
+
+def test_bad_files(capsys: pytest.CaptureFixture[str], model: str, tmp_path: Path) -> None:
+    assert "none.tflite" in fails(capsys, "bundle", str(tmp_path / "none.tflite"))
+    assert "is not a file" in fails(capsys, "bundle", str(tmp_path))
+    (tmp_path / "text.tflite").write_text("hello")
+    assert "text.tflite" in fails(capsys, "inspect", str(tmp_path / "text.tflite"))
+    data = Path(model).read_bytes()
+    (tmp_path / "half.tflite").write_bytes(data[: len(data) // 2])
+    assert "half.tflite" in fails(capsys, "verify", str(tmp_path / "half.tflite"))
+    (tmp_path / "in.npz").write_text("no archive")
+    assert ".npz" in fails(capsys, "run", model, "--inputs", str(tmp_path / "in.npz"))
+    np.savez(tmp_path / "other.npz", x=np.zeros(3))
+    assert "array `in0` is missing" in fails(capsys, "run", model, "--inputs", str(tmp_path / "other.npz"))
+    np.savez(tmp_path / "shape.npz", in0=np.zeros((1, 3), np.int8))
+    assert "the model has int8[1, 6, 6, 4]" in fails(capsys, "run", model, "--inputs", str(tmp_path / "shape.npz"))
+
+
+def test_unsupported_operator_names_node_and_tensor(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = tmp_path / "cos.tflite"
+    path.write_bytes(one_operator.one_operator("COS", [T((1, 4), "float32")], [T((1, 4), "float32")]))
+    line = fails(capsys, "bundle", str(path))
+    assert "cos.tflite: node 0 COS 'out0'" in line and "not supported" in line and "aot ops" in line
+
+
+def test_nothing_is_left_behind_by_a_failure(capsys: pytest.CaptureFixture[str], model: str, tmp_path: Path) -> None:
+    folder = tmp_path / "deep" / "out"
+    fails(capsys, "bundle", model, "--io", "workspace", "--max-workspace", "1", "-o", str(folder))
+    assert not (tmp_path / "deep").exists()
+
+
+def test_exit_codes_of_the_process(model: str, tmp_path: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    good = subprocess.run([sys.executable, "-m", "aot", "inspect", model], capture_output=True, text=True, env=environment)
+    assert good.returncode == 0 and "CONV_2D" in good.stdout
+    bad = subprocess.run([sys.executable, "-m", "aot", "inspect", str(tmp_path)], capture_output=True, text=True, env=environment)
+    assert bad.returncode == 1 and bad.stderr.startswith("aot: error: ") and bad.stderr.count("\n") == 1
+    broken = "import aot.commands.listing as l, aot.cli; l.ops.callback = lambda **k: 1 / 0; import sys; sys.argv = ['aot', 'ops']; aot.cli.main()"
+    ours = subprocess.run([sys.executable, "-c", broken], capture_output=True, text=True, env=environment)
+    assert ours.returncode == 70 and "Traceback" in ours.stderr and "fault of aot" in ours.stderr
