@@ -16,7 +16,7 @@ from aot.bundle import Entry
 from aot.errors import InternalError
 from aot.run.layout import SAVED, Layout
 from aot.run.memory import Placed
-from aot.run.thumb import HS, NE, SP, Thumb
+from aot.run.thumb import EQ, HS, NE, SP, Thumb
 from aot.target import Target
 
 NBYTES = 4096  # what the vector table and the program may take
@@ -24,7 +24,7 @@ REPORT_NBYTES = 128
 RETURNED, FAULTED, HUNG = 1, 2, 3
 
 _STATUS, _BEFORE, _AFTER, _WRAPS, _RESULT, _SP, _REGISTERS = 0, 1, 2, 3, 4, 5, 6  # words of the report
-_CAUSE, _MEMORY_ADDRESS, _BUS_ADDRESS, _FILE = 14, 15, 16, 17  # _FILE: three words, what SYS_WRITE takes
+_CAUSE, _MEMORY_ADDRESS, _BUS_ADDRESS, _SPINS, _FILE = 14, 15, 16, 17, 18  # _FILE: three words, what SYS_WRITE takes
 _SYSTICK_CONTROL, _SYSTICK_RELOAD, _SYSTICK_VALUE = 0xE000E010, 0xE000E014, 0xE000E018
 _CCR, _CFSR, _MMFAR, _BFAR, _CPACR = 0xE000ED14, 0xE000ED28, 0xE000ED34, 0xE000ED38, 0xE000ED88
 _MPU_CONTROL, _MPU_NUMBER, _MPU_BASE, _MPU_LIMIT, _MPU_ATTRIBUTES = 0xE000ED94, 0xE000ED98, 0xE000ED9C, 0xE000EDA0, 0xE000EDC0
@@ -56,12 +56,17 @@ class Clock:
     def address(self) -> int:
         return _DWT_CYCLES if self.instructions_per_tick is None else _SYSTICK_VALUE
 
-    def instructions(self, before: int, after: int, wraps: int) -> int:
-        """Instructions from one reading to the other, to within a tick. SysTick starts at 0 and counts down."""
+    def instructions(self, before: int, after: int, wraps: int, spins: int) -> int:
+        """Instructions from the tick before the call to the first look at the clock after it.
+
+        SysTick starts at 0 and counts down. The second reading came `spins` rounds of 4 instructions after that look, less one.
+        """
         if self.instructions_per_tick is None:
-            return (after - before) % (1 << 32)
-        ticks = wraps * self.period + (-after % self.period) - (-before % self.period)
-        return round(ticks * self.instructions_per_tick)
+            elapsed = (after - before) % (1 << 32)
+        else:
+            ticks = wraps * self.period + (-after % self.period) - (-before % self.period)
+            elapsed = round(ticks * self.instructions_per_tick)
+        return elapsed - (4 * spins - 1)
 
 
 @dataclass(frozen=True)
@@ -101,7 +106,7 @@ class Firmware:
         if len(memory) != len(self.ram[1]) or words[_STATUS] not in (RETURNED, FAULTED, HUNG):
             raise InternalError("the board's firmware did not report how the call ended")
         registers = {name: words[_REGISTERS + index] for index, name in enumerate(SAVED)}
-        counted = self.clock.instructions(words[_BEFORE], words[_AFTER], words[_WRAPS]) - self.overhead
+        counted = self.clock.instructions(words[_BEFORE], words[_AFTER], words[_WRAPS], words[_SPINS]) - self.overhead
         address = words[_MEMORY_ADDRESS] if words[_CAUSE] & 1 << 7 else words[_BUS_ADDRESS] if words[_CAUSE] & 1 << 15 else None
         offset = words[_SP] + 24 - self.ram[0]  # the stacked program counter
         pc = int.from_bytes(memory[offset : offset + 4], "little") if 0 <= offset <= len(memory) - 4 else 0
@@ -194,7 +199,11 @@ def _apply(code: Thumb, name: str, steps: list[int]) -> None:
 
 
 def _call(code: Thumb, layout: Layout, function: int, clock: Clock, report: int) -> int:
-    """Call the function, store what it leaves in registers. Returns how many instructions between the clock's readings are ours."""
+    """Call the function and store what it leaves in registers.
+
+    Both readings of the clock are taken when it ticks, so that the difference is exact to a few instructions, not to a tick.
+    Returns how many instructions are ours, from the first of them to the first look at the clock after the call.
+    """
     for name, value in reversed(SAVED.items()):
         number = int(name[1:])
         code.load(number if number < 8 else 0, value)
@@ -203,19 +212,31 @@ def _call(code: Thumb, layout: Layout, function: int, clock: Clock, report: int)
     code.load(0, function)
     code.move(12, 0)
     code.load(0, clock.address)
+    code.read(1, 0)
+    code.label("before")  # the clock's next tick
     first = len(code)
-    code.read(0, 0)
+    code.read(2, 0)
+    code.compare(1, 2)
+    code.branch("before", EQ)
     code.load(1, report)
-    code.write(0, 1, _BEFORE)
+    code.write(2, 1, _BEFORE)
     for number, placed in enumerate(layout.arguments[:4]):
         code.load(number, placed.address)
     code.call(12)
+    code.load(1, report)
+    code.write(0, 1, _RESULT)
     code.load(1, clock.address)
     last = len(code)
-    code.read(1, 1)
+    code.read(2, 1)
+    code.load(3, 0)
+    code.label("after")  # count until the clock's next tick
+    code.add(3, 1)
+    code.read(0, 1)
+    code.compare(0, 2)
+    code.branch("after", EQ)
     code.load(2, report)
-    code.write(1, 2, _AFTER)
-    code.write(0, 2, _RESULT)
+    code.write(0, 2, _AFTER)
+    code.write(3, 2, _SPINS)
     for number, word in ((SP, _SP), *((int(name[1:]), _REGISTERS + index) for index, name in enumerate(SAVED))):
         if number >= 8:
             code.move(3, number)

@@ -15,7 +15,7 @@ class RunResult:
     """One call of an entry.
 
     outputs: in the entry's order, shaped. instructions: executed, from the entry's first to its return (None on the host; on QEMU
-    and Renode to within a tick of the timer). stack_nbytes: peak below the caller's frame. where: the runner's name.
+    to within 4). stack_nbytes: peak below the caller's frame. where: the runner's name.
     per_layer: (symbol, instructions) of each layer, what it calls included, then of the entry itself (Unicorn only).
     """
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from aot.errors import InternalError
 
-NE, HS, ALWAYS = 1, 2, 14
+EQ, NE, HS, ALWAYS = 0, 1, 2, 14
 SP = 13
 
 
