@@ -142,6 +142,7 @@ ONE = numbers([0])
         (strided_slice((5,), [0], [5], [0], (5,)), "the stride of entry 0 is 0"),
         (strided_slice((5,), [7], [8], [1], (), shrink_axis_mask=1), "entry 0 selects element 7 with stride 1 of an axis of 5"),
         (strided_slice((5,), [1], [2], [-1], (), shrink_axis_mask=1), "entry 0 selects element 1 with stride -1 of an axis of 5"),
+        (strided_slice((5,), [0] * 33, [5] * 33, [1] * 33, (5,), new_axis_mask=-1), "have 33 entries, more than 32"),
         (strided_slice((5,), [0, 0], [5, 5], [1, 1], (5,)), "2 entries with these masks do not fit an input of 1 dimensions"),
         (strided_slice((5, 5), [0, 0], [5, 5], [1, 1], (5, 5), ellipsis_mask=3), "2 entries with these masks do not fit"),
         (

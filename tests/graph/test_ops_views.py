@@ -112,6 +112,8 @@ def test_shape() -> None:
         (reshape((2, 3), (4,), (-1, 4)), "6 elements of 'in0' do not fill the target shape [-1, 4]"),
         (reshape((2, 3), (6,), (-1, -1)), "the target shape [-1, -1] is not a shape with at most one -1"),
         (reshape((2, 3), (6,), (-2, -3)), "the target shape [-2, -3] is not a shape with at most one -1"),
+        (reshape((1,), (1,), (1,) * 9), "the target shape has 9 dimensions, more than 8"),
+        (reshape((1,), (1,), (1 << 30,) * 200_000), "the target shape has 200000 dimensions, more than 8"),
         (reshape((2, 3), (6,), None, (7,)), "6 elements of 'in0' do not fill the target shape [7]"),
         (
             one_operator("RESHAPE", [tensor((2,)), numbers([2.0], "float32")], [tensor((2,))], {}),

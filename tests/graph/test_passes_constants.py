@@ -67,6 +67,16 @@ def test_folding_never_blows_up_the_read_only_data() -> None:
         assert (ops(unchanged(net.graph(out), fold_constants)) == []) is folds
 
 
+def test_a_chain_of_growing_constants_stops() -> None:
+    """Each step is no more than four times the one before, but all of them together are."""
+    net = Net()
+    x, side = net.constant(np.zeros((1, 128, 128, 1)), "int8", scale=0.1, zero_point=-5), 128
+    for _ in range(4):
+        side *= 2
+        x = net.op("RESIZE_NEAREST_NEIGHBOR", [x, net.constant([side, side])], (1, side, side, 1), {})
+    assert len(unchanged(net.graph(x), fold_constants).nodes) == 3
+
+
 def test_inputs_do_not_fold() -> None:
     net = Net()
     stays(net.graph(net.op("RELU", [net.input((2,))], (2,))), fold_constants)

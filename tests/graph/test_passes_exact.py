@@ -29,7 +29,7 @@ def test_float_means_always_become_pools(keep_dims: bool, axes: tuple[int, ...])
 
 
 @pytest.mark.parametrize("zero_point", [-128, -5, 0, 127])
-@pytest.mark.parametrize("size", [(1, 3), (5, 5), (7, 7), (3, 5), (2, 2), (4, 4), (25, 5), (1, 1), (6, 1)])
+@pytest.mark.parametrize("size", [(1, 3), (5, 5), (7, 7), (3, 5), (2, 2), (4, 4), (8, 8), (1, 1), (6, 1)])
 def test_int8_means_become_pools_where_all_sums_agree(size: tuple[int, int], zero_point: int) -> None:
     """The rule against an independent trial of every sum, with rows in another order."""
     count = size[0] * size[1]
@@ -59,7 +59,7 @@ def test_both_outcomes_occur() -> None:
         mean((2, 3, 5, 2), (1, 2, 3)),
         mean((2, 3, 5), (1, 2)),
         mean((2, 3, 5, 2), scale=0.2),
-        mean((1, 17, 17, 1)),
+        mean((1, 13, 5, 1), zero_point=0),
     ],
 )
 def test_other_means_stay(graph: Graph) -> None:

@@ -20,6 +20,9 @@ from aot.graph.primitive import Map
 
 # STRIDED_SLICE
 
+MAX_ENTRIES = 32
+"""As many as a mask has bits."""
+
 
 @dataclass(frozen=True)
 class StridedSlice:
@@ -88,6 +91,8 @@ def _entries(site: Site) -> list[tuple[int, int, int]]:
     columns = [constant_integers(site, position, what).reshape(-1) for position, what in ((1, "begin"), (2, "end"), (3, "strides"))]
     if len({column.size for column in columns}) != 1:
         raise site.error(f"begin, end and strides have {', '.join(str(column.size) for column in columns)} entries")
+    if columns[0].size > MAX_ENTRIES:
+        raise site.error(f"begin, end and strides have {columns[0].size} entries, more than {MAX_ENTRIES}")
     return list(zip(*(column.tolist() for column in columns)))
 
 

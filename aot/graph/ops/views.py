@@ -15,6 +15,7 @@ from aot.graph.ir import DType, Shape, Site
 from aot.graph.operator import Lowering, Operator, lookup_expr
 from aot.graph.ops import checks
 from aot.graph.primitive import Map, identity
+from aot.graph.shapes import MAX_RANK
 
 
 def _check_view(site: Site) -> None:
@@ -60,6 +61,8 @@ def _target(site: Site) -> Shape:
 def _infer_reshape(site: Site) -> tuple[Shape, ...]:
     checks.require_counts(site, (1, 2))
     value, target = site.input(0), _target(site)
+    if len(target) > MAX_RANK:
+        raise site.error(f"the target shape has {len(target)} dimensions, more than {MAX_RANK}")
     unknown = [position for position, size in enumerate(target) if size == -1]
     known = math.prod(size for size in target if size != -1)
     if len(unknown) > 1 or min(target, default=0) < -1:

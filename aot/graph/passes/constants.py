@@ -5,6 +5,7 @@ Enters: a graph. Leaves: a graph that computes less, with the same outputs bit f
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Hashable
 from dataclasses import replace
 
@@ -16,15 +17,17 @@ from aot.graph.passes.rewrite import Edit, is_stateful, rebuild, rewrite, withou
 from aot.graph.shapes import SHAPE_READERS, has_elements
 
 GROWTH, SMALL_NBYTES = 4, 64 << 10
-"""A folded result may not be both larger than SMALL_NBYTES and more than GROWTH times the constants that it comes from."""
+"""A result folds if it has at most SMALL_NBYTES, or at most GROWTH times the constants that it comes from; but none gets larger
+than GROWTH times all constants of the graph, however long the chain."""
 
 
 def fold_constants(graph: Graph) -> Graph:
     """op(constants) -> constant, unless the read-only data would grow too much; SHAPE of anything -> constant."""
-    return rewrite(graph, _fold)
+    limit = GROWTH * sum(value.nbytes for value in graph.values if value.is_constant)
+    return rewrite(graph, lambda graph, node: _fold(graph, node, limit))
 
 
-def _fold(graph: Graph, node: Node) -> Edit | None:
+def _fold(graph: Graph, node: Node, limit: int) -> Edit | None:
     """y = op(constants...) -> constant y, if y is small or not much larger than its inputs."""
     if not node.outputs or any(graph[name].is_constant for name in node.outputs):
         return None
@@ -34,7 +37,7 @@ def _fold(graph: Graph, node: Node) -> Edit | None:
     outputs = [graph[name] for name in node.outputs]
     before = sum(graph[name].nbytes for name in dict.fromkeys(filter(None, node.inputs)) if graph[name].is_constant)
     after = sum(value.nbytes for value in outputs)
-    if after > SMALL_NBYTES and after > GROWTH * before:
+    if after > SMALL_NBYTES and after > min(limit, GROWTH * before):
         return None
     results = OPERATORS[node.op].compute(graph.site(node), *arrays)
     return Edit(values=tuple(replace(value, data=np.array(array)) for value, array in zip(outputs, results, strict=True)))
@@ -64,7 +67,7 @@ def common_subexpressions(graph: Graph) -> Graph:
     renames: dict[str, str] = {}
     for value in graph.values:
         if value.data is not None and value.name not in graph.outputs:
-            _share(first, (_type(value), value.data.tobytes()), (value.name,), renames)
+            _share(first, (_type(value), hashlib.sha256(value.data.tobytes()).digest()), (value.name,), renames)
     nodes: list[Node] = []
     for node in graph.nodes:
         node = replace(node, inputs=tuple(renames.get(name, name) if name is not None else None for name in node.inputs))

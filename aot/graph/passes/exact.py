@@ -17,7 +17,7 @@ from aot.graph.ops.views import Reshape
 from aot.graph.passes.ranges import BYTES
 from aot.graph.passes.rewrite import Edit, fresh, producer, rewrite, same_type
 
-MAX_MEAN_COUNT = 256
+MAX_MEAN_COUNT = 64
 """Elements of the largest mean that is tried: all its sums are 255 * count + 1 rows of that many bytes."""
 
 
@@ -59,7 +59,7 @@ def _means_agree(site: Site, attributes: Pool2D) -> bool:
         return False
     sums = np.arange(-128 * count, 127 * count + 1)
     least, larger = np.divmod(sums, count)
-    rows = (least[:, None] + (np.arange(count) < larger[:, None])).astype(np.int8).reshape(len(sums), height, width, 1)
+    rows = (least.astype(np.int8)[:, None] + (np.arange(count) < larger[:, None])).reshape(len(sums), height, width, 1)
     small = replace(data, shape=rows.shape, data=None)
     out = (len(sums), 1, 1, 1)
     keep = replace(site.node, attributes=replace(site.node.attributes, keep_dims=True))  # type: ignore[type-var]
