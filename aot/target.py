@@ -34,7 +34,7 @@ _BASELINE = {"x86_64": "x86-64", "i686": "pentium4"}
 class Target:
     """One CPU.
 
-    triple, cpu, features: LLVM's. has: what kernels ask for (dsp, mve, mve.fp, fpu, fp64, divide, long_multiply, unaligned).
+    triple, cpu, features: LLVM's. has: what kernels ask for (dsp, mve, fpu, fp64, divide, long_multiply, unaligned).
     float_abi: hard, soft or "" (not Arm). memory: addresses and bytes of the emulated board's code memory, RAM and vector table.
     run: for each emulator its parameters (unicorn: model; qemu: machine, instructions_per_tick; renode: cpu).
     """
