@@ -34,7 +34,7 @@ def undefined(code: bytes) -> tuple[str, ...]:
 
 
 def callers(code: bytes) -> dict[str, set[str]]:
-    """For each function, the undefined symbols that its code refers to."""
+    """For each function, the undefined symbols and the global functions that its code refers to."""
     file = ELFFile(io.BytesIO(code))
     table = file.get_section_by_name(".symtab")
     found: dict[str, set[str]] = {}
@@ -43,7 +43,8 @@ def callers(code: bytes) -> dict[str, set[str]]:
             starts = _functions(file, section["sh_info"])
             for relocation in section.iter_relocations():
                 symbol = table.get_symbol(relocation["r_info_sym"])
-                if symbol["st_shndx"] == "SHN_UNDEF" and symbol.name and starts:
+                callable = symbol["st_shndx"] == "SHN_UNDEF" or symbol["st_info"]["type"] == "STT_FUNC"
+                if callable and symbol.name and starts:
                     position = bisect_right(starts, (relocation["r_offset"], "\uffff")) - 1
                     found.setdefault(starts[max(position, 0)][1], set()).add(symbol.name)
     return found
