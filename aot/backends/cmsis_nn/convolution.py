@@ -106,7 +106,7 @@ class _Plan:
         layer = self.layer
         if layer.split.rest is not None:
             return None
-        return layer.geometry, layer.out, self.patches, self.packed.code, self.by_rows, self.rows_per_step
+        return layer.geometry, layer.out, self.patches, self.tile, self.packed.groups, self.packed.code, self.by_rows, self.rows_per_step
 
     def needs(self, y0: int, y1: int) -> tuple[int, int]:
         """Input rows that output rows [y0, y1) read."""

@@ -32,6 +32,7 @@ from aot.lower.program import Buffer, Program
 from aot.target import Target
 
 _STRAIGHT_TAPS = 24  # SMLAD for each output that are emitted without a loop
+_STRAIGHT_WORDS = 9  # unpacked weights of a channel that are unpacked without a loop over kernel columns
 _MOST_ROWS = 64
 
 
@@ -63,11 +64,8 @@ def claim_depthwise(program: Program, instruction: Primitive, target: Target) ->
 
 @dataclass(frozen=True)
 class _Plan:
-    """All decisions for one layer. A channel's table: bias, requantisation constants, packed weights.
-
-    Packed weights, for each kernel column: paired, one word (w0, w1, w1, w2), whose even and odd bytes are W01 and W12; single, a word for
-    every four rows (w0, w2, w1, w3), whose even and odd bytes are two words of weights.
-    """
+    """All decisions for one layer. table: bias and requantisation constants of each channel, then the weights of each channel as bytes,
+    kernel column by kernel column."""
 
     layer: Layer
     is_paired: bool
@@ -89,24 +87,28 @@ class _Plan:
         return 1 + constant_count(self.form)
 
     @property
-    def packed_words(self) -> int:
-        """Words of a channel's packed weights."""
-        g = self.layer.geometry
-        return g.kernel[1] * (1 if self.is_paired else -(-g.kernel[0] // 4))
-
-    @property
     def weight_words(self) -> int:
-        """Words of a channel's weights when unpacked."""
-        return 2 * self.packed_words
+        """Words of a channel's weights when unpacked: W01 and W12 of each kernel column, or pairs of rows."""
+        return self.column_weights * self.layer.geometry.kernel[1]
 
     @property
     def column_weights(self) -> int:
         """Unpacked words of a kernel column."""
-        return self.weight_words // self.layer.geometry.kernel[1]
+        return 2 if self.is_paired else self.columns.words
 
     @property
-    def channel_nbytes(self) -> int:
-        return 4 * (self.constants + self.packed_words)
+    def weights_nbytes(self) -> int:
+        """Bytes of a channel's weights in the table."""
+        return self.layer.geometry.kernel[0] * self.layer.geometry.kernel[1]
+
+    @property
+    def weights_at(self) -> int:
+        """Byte of the table at which weights begin."""
+        return self.constants_nbytes * len(self.layer.bias)
+
+    @property
+    def constants_nbytes(self) -> int:
+        return 4 * self.constants
 
 
 def _plan(layer: Layer) -> _Plan:
@@ -117,20 +119,10 @@ def _plan(layer: Layer) -> _Plan:
     form = solve(stage_of(layer, range(count)), (np.zeros(count, np.int64), np.full(count, 8)))
     bias = (layer.folded_bias + form.delta)[:, None]
     constants = np.array([constants_of_form(form, n) for n in range(count)], np.int64)
-    stream = np.concatenate([bias, constants, _packed(layer.weights, paired)], 1)
-    table = (stream & 0xFFFFFFFF).astype(np.uint32).view(np.int32).reshape(-1)
+    words = np.concatenate([bias, constants], 1) & 0xFFFFFFFF
+    raw = words.astype("<u4").tobytes() + layer.weights.swapaxes(1, 2).astype(np.int8).tobytes()
+    table = np.frombuffer(raw + bytes(-len(raw) % 4), "<i4")
     return _Plan(layer, paired, columns, form, table)
-
-
-def _packed(weights: np.ndarray, paired: bool) -> np.ndarray:
-    """(channels, words) from (channels, KH, KW)."""
-    if paired:
-        quads = weights[:, [0, 1, 1, 2], :]
-    else:
-        padded = np.pad(weights, ((0, 0), (0, -weights.shape[1] % 4), (0, 0)))
-        quads = padded.reshape(len(padded), -1, 4, weights.shape[2])[:, :, [0, 2, 1, 3], :]
-    by_column = np.moveaxis(quads, -1, 1).reshape(len(weights), -1, 4)
-    return (by_column & 0xFF) @ (1 << np.array([0, 8, 16, 24]))
 
 
 def _emit(function: KernelFunction, plan: _Plan, table: str) -> None:
@@ -183,16 +175,16 @@ class _Emitter:
         plan, dsp = self.plan, self.dsp
         depth, each = plan.layer.geometry.input[3], plan.layer.geometry.multiplier
         table = self.frame.table
-        with dsp.repeat(depth, [source, table, out]) as carried:
+        with dsp.repeat(depth, [table, dsp.at(table, plan.weights_at), source, out]) as carried:
+            constants, weights, here, there = carried.values
             channel = dsp.builder.sub(I32(depth), carried.index) if depth > 1 else I32(0)
-            axes = {0: number, 3: channel}
             if each == 1:
-                self._unpack(carried.values[1])
-            self._channel(*carried.values, axes)
-            forward = (1, each * plan.channel_nbytes, each * self.output.nbytes)
+                self._unpack(constants, weights)
+            self._channel(constants, weights, here, there, {0: number, 3: channel})
+            forward = (each * plan.constants_nbytes, each * plan.weights_nbytes, 1, each * self.output.nbytes)
             carried.next = tuple(dsp.at(pointer, nbytes) for pointer, nbytes in zip(carried.values, forward))
 
-    def _channel(self, source: Value, table: Value, out: Value, axes: dict[int, Value]) -> None:
+    def _channel(self, constants: Value, weights: Value, source: Value, out: Value, axes: dict[int, Value]) -> None:
         """Loop over the strips of an input channel."""
         plan, dsp, builder = self.plan, self.dsp, self.dsp.builder
         step, y0, y1 = plan.columns.step, self.frame.y0, self.frame.y1
@@ -206,33 +198,43 @@ class _Emitter:
             if each == 1:
                 self._strip(here, y, axes)
             else:
-                with dsp.repeat(each, [table, here]) as many:
-                    self._unpack(many.values[0])
-                    self._strip(many.values[1], y, {**axes, 4: builder.sub(I32(each), many.index)})
-                    many.next = (dsp.at(many.values[0], plan.channel_nbytes), dsp.at(many.values[1], self.output.nbytes))
+                with dsp.repeat(each, [constants, weights, here]) as many:
+                    self._unpack(*many.values[:2])
+                    self._strip(many.values[2], y, {**axes, 4: builder.sub(I32(each), many.index)})
+                    steps = (plan.constants_nbytes, plan.weights_nbytes, self.output.nbytes)
+                    many.next = tuple(dsp.at(pointer, nbytes) for pointer, nbytes in zip(many.values, steps))
             forward = dsp.at(here, step * plan.layer.out.row * self.output.nbytes)
             carried.next = (builder.add(y, I32(step)), forward)
 
-    def _unpack(self, table: Value) -> None:
-        """Bring a channel's table near: bias and constants to the stack, weights unpacked to the stack or to scratch."""
+    def _unpack(self, constants: Value, weights: Value) -> None:
+        """Bring a channel near: bias and constants to the stack, weights unpacked to the stack (paired) or to scratch."""
         plan, dsp = self.plan, self.dsp
-        for number, word in enumerate(dsp.words(table, 0, plan.constants)):
+        for number, word in enumerate(dsp.words(constants, 0, plan.constants)):
             dsp.store_word(word, self.local, 4 * number)
-        packed = dsp.at(table, 4 * plan.constants)
-        if plan.is_paired:
-            self._unpack_words(packed, dsp.at(self.local, 4 * self._weights_at), plan.packed_words)
-            return
-        into = dsp.at(self.frame.scratch, plan.columns.nbytes)
-        straight = plan.packed_words if plan.packed_words <= 6 else 1
-        with dsp.repeat(plan.packed_words // straight, [packed, into]) as carried:
-            self._unpack_words(*carried.values, straight)
-            carried.next = (dsp.at(carried.values[0], 4 * straight), dsp.at(carried.values[1], 8 * straight))
+        g = plan.layer.geometry
+        into = dsp.at(self.local, 4 * self._weights_at) if plan.is_paired else dsp.at(self.frame.scratch, plan.columns.nbytes)
+        block = g.kernel[1] if plan.weight_words <= _STRAIGHT_WORDS else 1
+        with dsp.repeat(g.kernel[1] // block, [weights, into]) as carried:
+            here, place = carried.values
+            for column in range(block):
+                self._unpack_column(dsp.at(here, column * g.kernel[0]), dsp.at(place, 4 * plan.column_weights * column))
+            carried.next = (dsp.at(here, block * g.kernel[0]), dsp.at(place, 4 * block * plan.column_weights))
 
-    def _unpack_words(self, packed: Value, into: Value, count: int) -> None:
-        dsp = self.dsp
-        for number in range(count):
-            word = dsp.word(packed, 4 * number)
-            dsp.store_pair(dsp.sxtb16(word), dsp.sxtb16_odd(word), into, 8 * number)
+    def _unpack_column(self, weights: Value, into: Value) -> None:
+        """A kernel column's bytes to pairs of rows."""
+        dsp, height = self.dsp, self.plan.layer.geometry.kernel[0]
+        if self.plan.is_paired:
+            upper, middle, lower = (dsp.byte(weights, row) for row in range(3))
+            dsp.store_pair(dsp.pack(upper, middle), dsp.pack(middle, lower), into)
+            return
+        if height > 1:
+            with dsp.repeat(height // 2, [weights, into]) as carried:
+                here, place = carried.values
+                dsp.store_word(dsp.pack(dsp.byte(here), dsp.byte(here, 1)), place)
+                carried.next = (dsp.at(here, 2), dsp.at(place, 4))
+        if height % 2:
+            alone = dsp.builder.and_(dsp.byte(weights, height - 1), I32(0xFFFF))
+            dsp.store_word(alone, into, 4 * (height // 2))
 
     def _strip(self, out: Value, y: Value, axes: dict[int, Value]) -> None:
         """The output row or rows of the gathered strip."""

@@ -65,13 +65,9 @@ class Packed:
         return constant_count(self.form)
 
     @property
-    def group_nbytes(self) -> int:
-        return self.header_nbytes + 4 * self.tile.pairs * (self.tile.words + 2 * self.constant_count)
-
-    @property
     def code(self) -> tuple:
-        """All that the code of a product depends on."""
-        return self.tile, self.groups, self.is_odd, self.interleaved, tuple(place.code for place in self.places)
+        """All that the code of a product depends on, sizes apart."""
+        return self.tile.pairs, self.is_odd and (self.groups == 1), self.is_odd, self.interleaved, tuple(place.code for place in self.places)
 
     @property
     def places(self) -> tuple[Place, Place]:

@@ -22,7 +22,11 @@ from aot.llvm.types import I32, POINTER, Value
 
 @dataclass(frozen=True)
 class Core:
-    """`pixels` slots, their words `stride` apart, times all channel groups; `unroll` words a turn (it divides the packing's words)."""
+    """`pixels` slots, their words `stride` apart, times all channel groups; `unroll` words a turn (it divides the packing's words).
+
+    A core with several turns takes the numbers of turns and groups and the distance of output pixels as arguments, so that layers of
+    different sizes share it; one with a single turn has them in its code.
+    """
 
     packed: Packed
     pixels: int
@@ -32,6 +36,10 @@ class Core:
     @property
     def turns(self) -> int:
         return self.packed.tile.words // self.unroll
+
+    @property
+    def is_long(self) -> bool:
+        return self.turns > 1
 
     def call(self, dsp: Dsp, place: Placement) -> None:
         """Call the core as a local function, which layers alike share and whose loops have all registers to themselves.
@@ -44,42 +52,50 @@ class Core:
 
         def build(function: ir.Function) -> None:
             inner = Dsp(dsp.function, ir.IRBuilder(function.append_basic_block("entry")))
-            weights, slots, out = function.args
-            self.emit(inner, replace(place, weights=weights, slots=slots, out=out, output=Output(inner, place.output.layer)))
+            weights, slots, out, *numbers = function.args
+            step = numbers[2] if numbers else place.pixel_step
+            output = Output(inner, place.output.layer)
+            here = replace(place, weights=weights, slots=slots, out=out, output=output, pixel_step=step)
+            self.emit(inner, here, *numbers[:2])
             inner.builder.ret_void()
 
-        key = (self.pixels, self.stride, self.unroll, self.packed.code, place.pixel_step)
-        core = dsp.function.helper(f"product_{digest(key)}", ir.FunctionType(ir.VoidType(), [POINTER] * 3), build)
-        dsp.builder.call(core, [place.weights, place.slots, place.out])
+        key, numbers = (self.pixels, self.stride, self.unroll, self.packed.code), []
+        if self.is_long:
+            numbers = [I32(self.packed.groups), I32(self.turns), I32(place.pixel_step)]
+        else:
+            key += (self.packed.groups, place.pixel_step)
+        type = ir.FunctionType(ir.VoidType(), [POINTER] * 3 + [I32] * len(numbers))
+        core = dsp.function.helper(f"product_{digest(key)}", type, build)
+        dsp.builder.call(core, [place.weights, place.slots, place.out, *numbers])
 
-    def emit(self, dsp: Dsp, place: Placement) -> None:
-        """Loop over the channel groups."""
-        packed, pairs = self.packed, self.packed.tile.pairs
+    def emit(self, dsp: Dsp, place: Placement, groups: int | Value = 0, turns: int | Value = 0) -> None:
+        """Loop over the channel groups; `groups` and `turns` where they are not known to the code."""
+        pairs = self.packed.tile.pairs
         start = [place.weights, place.out] + ([I32(0)] if place.wants_channel else [])
-        with dsp.repeat(packed.groups, start) as carried:
+        with dsp.repeat(groups or self.packed.groups, start) as carried:
             weights, out, *channel = carried.values
-            sums, behind = self._sums(dsp, weights, place.slots)
-            self._finish(dsp, place, sums, behind, out, channel[0] if channel else None, carried.index)
+            sums, constants = self._sums(dsp, weights, place.slots, turns or self.turns)
+            behind = self._finish(dsp, place, sums, constants, out, channel[0] if channel else None, carried.index)
             advanced = [dsp.builder.add(channel[0], I32(2 * pairs))] if channel else []
-            carried.next = (dsp.at(weights, packed.group_nbytes), dsp.at(out, 2 * pairs * place.output.nbytes), *advanced)
+            carried.next = (behind, dsp.at(out, 2 * pairs * place.output.nbytes), *advanced)
 
-    def _sums(self, dsp: Dsp, weights: Value, slots: Value) -> tuple[list[list[Value]], tuple[Value, int]]:
-        """The accumulators [place][pixel] of a group, and where its constants lie (pointer and offset)."""
+    def _sums(self, dsp: Dsp, weights: Value, slots: Value, turns: int | Value) -> tuple[list[list[Value]], Value]:
+        """The accumulators [place][pixel] of a group, and where its constants lie."""
         tile, header = self.packed.tile, self.packed.header_nbytes
         biases = dsp.words(weights, 0, 2 * tile.pairs)
         sums = [[bias] * self.pixels for bias in biases]
-        if self.turns == 1:
+        if not self.is_long:
             self._turn(dsp, weights, header, slots, sums)
-            return sums, (weights, header + 4 * tile.pairs * tile.words)
+            return sums, dsp.at(weights, header + 4 * tile.pairs * tile.words)
         flat = [acc for place in sums for acc in place]
-        with dsp.repeat(self.turns, [dsp.at(weights, header), slots, *flat]) as carried:
+        with dsp.repeat(turns, [dsp.at(weights, header), slots, *flat]) as carried:
             words, pixels, *accs = carried.values
             sums = [accs[first : first + self.pixels] for first in range(0, len(accs), self.pixels)]
             self._turn(dsp, words, 0, pixels, sums)
             flat = [acc for place in sums for acc in place]
             carried.next = (dsp.at(words, 4 * tile.pairs * self.unroll), dsp.at(pixels, 4 * self.stride * self.unroll), *flat)
         words, _, *accs = carried.results
-        return [list(accs[first : first + self.pixels]) for first in range(0, len(accs), self.pixels)], (words, 0)
+        return [list(accs[first : first + self.pixels]) for first in range(0, len(accs), self.pixels)], words
 
     def _turn(self, dsp: Dsp, weights: Value, offset: int, slots: Value, sums: list[list[Value]]) -> None:
         """Straight code over `unroll` words."""
@@ -142,18 +158,19 @@ class Core:
         dsp: Dsp,
         place: Placement,
         sums: list[list[Value]],
-        constants: tuple[Value, int],
+        constants: Value,
         out: Value,
         channel: Value | None,
         groups_left: Value,
-    ) -> None:
-        """Requantise and store each pixel's pair of channels."""
-        packed, (pointer, offset) = self.packed, constants
+    ) -> Value:
+        """Requantise and store each pixel's pair of channels. Returns where the next group begins."""
+        packed = self.packed
         for pair in range(packed.tile.pairs):
             count = packed.constant_count
-            words = dsp.words(pointer, offset + 8 * pair * count, 2 * count)
+            words = dsp.words(constants, 8 * pair * count, 2 * count)
             is_last = packed.is_odd and pair == packed.tile.pairs - 1
             step = self._step(dsp, groups_left) if is_last else I32(1)
+            start = dsp.at(out, 2 * pair * place.output.nbytes)
             for pixel in range(self.pixels):
                 first, second = sums[2 * pair][pixel], sums[2 * pair + 1][pixel]
                 if packed.interleaved:
@@ -162,7 +179,10 @@ class Core:
                     packed.places[0].requantise(dsp, first, packed.interleaved, words[:count]),
                     packed.places[1].requantise(dsp, second, False, words[count:]),
                 ]
-                place.store(dsp, out, pixel, 2 * pair, channel, step, values)
+                number = None if channel is None else dsp.builder.add(channel, I32(2 * pair))
+                place.store(dsp, start, pixel, number, step, values)
+                start = place.following(dsp, start)
+        return dsp.at(constants, 8 * packed.tile.pairs * packed.constant_count)
 
     def _step(self, dsp: Dsp, groups_left: Value) -> Value:
         """From a pair's first channel to its second: 1, but 0 in the last group of an odd number of channels (both are the same one)."""
@@ -182,7 +202,7 @@ class Placement:
     slots: Value
     out: Value
     output: Output
-    pixel_step: int
+    pixel_step: int | Value
     channel_axis: int
     axes: Callable[[int], dict[int, Value]]
 
@@ -190,17 +210,20 @@ class Placement:
     def wants_channel(self) -> bool:
         return self.output.rest is not None
 
-    def store(
-        self, dsp: Dsp, out: Value, pixel: int, first: int, channel: Value | None, step: Value, values: Sequence[Value]
-    ) -> None:
-        """Two neighbouring channels of a pixel: `first` and `first` + step, counted from `out`."""
+    def following(self, dsp: Dsp, start: Value) -> Value:
+        """The next pixel's address."""
+        nbytes = self.output.nbytes
+        if isinstance(self.pixel_step, int):
+            return dsp.at(start, self.pixel_step * nbytes)
+        return dsp.at(start, self.pixel_step if nbytes == 1 else dsp.builder.mul(self.pixel_step, I32(nbytes)))
+
+    def store(self, dsp: Dsp, start: Value, pixel: int, channel: Value | None, step: Value, values: Sequence[Value]) -> None:
+        """Two channels of a pixel: the one at `start`, and the one `step` elements further on."""
         nbytes, builder = self.output.nbytes, dsp.builder
-        start = dsp.at(out, (pixel * self.pixel_step + first) * nbytes)
         second = dsp.at(start, nbytes) if _is(step, 1) else dsp.at(start, builder.mul(step, I32(nbytes)) if nbytes > 1 else step)
         axes = ({}, {})
         if channel is not None:
-            number = builder.add(channel, I32(first))
-            both = (number, builder.add(number, step))
+            both = (channel, builder.add(channel, step))
             axes = tuple({**self.axes(pixel), self.channel_axis: each} for each in both)
         self.output.store([(start, values[0], axes[0]), (second, values[1], axes[1])])
 
