@@ -17,7 +17,7 @@ from aot.lower.build import without_unused
 from aot.lower.indexing import bounds, linear, same
 
 if TYPE_CHECKING:
-    from aot.graph.expr import Affine, IndexMap
+    from aot.graph.expr import IndexMap
     from aot.graph.ir import Shape
     from aot.lower.program import Program
 
@@ -125,11 +125,6 @@ def writes_at_position(instruction: Map, program: Program) -> bool:
 def normal_store(store: tuple[IndexMap, ...], space: Shape, shape: Shape) -> tuple[IndexMap, ...]:
     """The store, as the empty shorthand where that means the same."""
     return () if space == shape and same(store, identity(len(space)), space) else store
-
-
-def store_position(instruction: Map | Reduce | Contract, program: Program) -> Affine | None:
-    """Row-major position in the buffer that iteration i of the space writes; None where it is no affine function."""
-    return linear(store_of(instruction), program[instruction.out].shape, instruction.space)
 
 
 def disjoint(a: Primitive, b: Primitive, program: Program) -> bool:

@@ -21,9 +21,8 @@ from aot.lower.draft import (
     moderate,
     normal_store,
     reads_at_position,
-    store_position,
 )
-from aot.lower.indexing import Index, compose_all, delinearise, rebase
+from aot.lower.indexing import Index, compose_all, rebase, reindex
 
 if TYPE_CHECKING:
     from aot.lower.program import Program
@@ -73,8 +72,7 @@ def _forward(draft: Draft, position: int, copy: Map, value: Load) -> None:
 
 def _consumer_axes(producer: Map | Reduce | Contract, consumer: Map, program: Program) -> Index | None:
     """For each axis of an element-by-element consumer, its index in the producer's axes."""
-    position = store_position(producer, program)
-    return None if position is None else delinearise(position, consumer.space, producer.space)
+    return reindex(store_of(producer), program[producer.out].shape, consumer.space, producer.space)
 
 
 def fuse_epilogues(program: Program) -> Program:

@@ -58,16 +58,17 @@ def compose(index: IndexMap, by: Index, extents: Shape) -> IndexMap | None:
         return _on_one_axis(inner, extents, lambda position: index.entries[position], len(index.entries))
     total, tables = Affine((), index.offset), []
     for number, coefficient in index.terms:
-        inner = simplify(by[number], extents)
+        inner = by[number] if isinstance(by[number], Affine) else simplify(by[number], extents)
         if isinstance(inner, Affine):
             total = add_affine(total, inner, coefficient)
         else:
             tables.append((inner, coefficient))
-    return simplify(total, extents) if not tables else _with_tables(total, tables, extents)
+    return total if not tables else _with_tables(simplify(total, extents), tables, extents)
 
 
-def _with_tables(total: Affine, tables: list[tuple[Table, int]], extents: Shape) -> IndexMap | None:
+def _with_tables(total: IndexMap, tables: list[tuple[Table, int]], extents: Shape) -> IndexMap | None:
     """The sum of an affine index and scaled tables, if it depends on one axis only."""
+    assert isinstance(total, Affine)
     axes = {table.axis for table, _ in tables} | {number for number, _ in total.terms}
     if len(axes) != 1:
         return None

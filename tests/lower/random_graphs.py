@@ -66,7 +66,8 @@ def _add_node(draw, builder: GraphBuilder) -> None:
     elif kind == "transpose":
         builder.transpose(x, 0, *draw(st.permutations([1, 2, 3])))
     elif kind == "view":
-        builder.view(x, *draw(st.sampled_from([(n, 1, h * w, c), (n, h, w * c, 1), (1, 1, 1, n * h * w * c), (n, h, 1, w * c), (n, w, h, c)])))
+        views = [(n, 1, h * w, c), (n, h, w * c, 1), (1, 1, 1, n * h * w * c), (n, h, 1, w * c), (n, w, h, c)]
+        builder.view(x, *draw(st.sampled_from(views)))
     elif kind == "conv":
         pad = draw(st.integers(0, 1))
         size = draw(st.integers(1, min(3, h + 2 * pad, w + 2 * pad)))
@@ -85,6 +86,6 @@ def _add_node(draw, builder: GraphBuilder) -> None:
 
 
 KINDS = (
-    "add", "add", "concat", "concat", "pad", "slice", "gather", "transpose", "view", "view", "conv", "conv", "depthwise", "pool", "sum", "wide",
-    "unary", "unary",
+    "add", "add", "concat", "concat", "pad", "slice", "gather", "transpose", "view", "view",
+    "conv", "conv", "depthwise", "pool", "sum", "wide", "unary", "unary",
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Small graphs for tests of lowering: a builder, and toy operators whose only part is `lower`. All values are int8 unless said otherwise.
+"""Small graphs for tests of lowering: a builder, and toy operators whose only part is `lower`. Values are int8 unless stated.
 
 Arithmetic wraps, so that a wrong element is very likely to change the result.
 """
@@ -7,18 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 
-from aot.graph.expr import Acc, Affine, Const, Expr, Load, Table, add, affine, axis, cast, fixed, integer, mul
+from aot.graph.expr import Acc, Affine, Axis, Const, Expr, Load, Table, add, affine, axis, cast, fixed, integer, mul
 from aot.graph.ir import DType, Graph, Node, Shape, Site, Value
 from aot.graph.operator import Lowering, Operator, load
-from aot.graph.primitive import Contract, Geometry, Map, Reduce, identity
+from aot.graph.primitive import Contract, Geometry, Map, Primitive, Reduce, reads, writes
 from aot.lower.build import build_program
 from aot.lower.implementation import Choice, Implementation
 from aot.lower.inplace import elementwise_overwrites
 from aot.lower.program import Program
-from aot.graph.primitive import Primitive, reads, writes
 
 INT8, INT32 = DType.INT8, DType.INT32
 
@@ -56,8 +56,6 @@ def lower_narrow(site: Site, lowering: Lowering) -> None:
 
 def lower_position(site: Site, lowering: Lowering) -> None:
     """out = x + position along the last axis."""
-    from aot.graph.expr import Axis
-
     x = site.input(0)
     lowering.append(Map(site.output.name, x.shape, narrow(add(wide(load(x)), Axis(len(x.shape) - 1)))))
 
@@ -113,6 +111,10 @@ class Window:
     pad: int = 0
     zero_point: int = 0
 
+    def geometry(self, kind: Literal["conv", "depthwise"], source: Shape, out: Shape, multiplier: int = 1) -> Geometry:
+        sizes = {"kernel": (self.size,) * 2, "stride": (self.stride,) * 2, "pad_top": self.pad, "pad_left": self.pad}
+        return Geometry(kind, source, out, multiplier=multiplier, **sizes)  # type: ignore[arg-type]
+
 
 def _window_index(window: Window, y: int, x: int, ky: int, kx: int) -> tuple[Affine, Affine]:
     return affine({y: window.stride, ky: 1}, -window.pad), affine({x: window.stride, kx: 1}, -window.pad)
@@ -126,7 +128,7 @@ def lower_conv(site: Site, lowering: Lowering) -> None:
     bias = lowering.constant("bias", made_up((out.shape[3],)).astype(np.int32))
     rows, columns = _window_index(window, 1, 2, 4, 5)
     fill = Const(window.zero_point, INT8) if window.pad else None
-    geometry = Geometry("conv", x.shape, out.shape, (window.size,) * 2, (window.stride,) * 2, pad_top=window.pad, pad_left=window.pad)  # type: ignore[arg-type]
+    geometry = window.geometry("conv", x.shape, out.shape)
     lowering.append(
         Contract(
             out.name,
@@ -152,7 +154,7 @@ def lower_depthwise(site: Site, lowering: Lowering) -> None:
     rows, columns = _window_index(window, 1, 2, 5, 6)
     channel = affine({3: multiplier, 4: 1})
     fill = Const(window.zero_point, INT8) if window.pad else None
-    geometry = Geometry("depthwise", x.shape, out.shape, (window.size,) * 2, (window.stride,) * 2, (1, 1), window.pad, window.pad, 1, multiplier)  # type: ignore[arg-type]
+    geometry = window.geometry("depthwise", x.shape, out.shape, multiplier)
     lowering.append(
         Contract(
             out.name,
@@ -197,9 +199,8 @@ def _operator(name: str, lower: Callable[[Site, Lowering], None]) -> Operator:
     return Operator(name, None, lambda options: None, lambda site: (), lambda site: None, lambda *arrays: (), lower)
 
 
-TOYS: dict[str, Operator] = {
-    name.removeprefix("lower_").upper(): _operator(name, lower) for name, lower in list(globals().items()) if name.startswith("lower_")
-}
+_LOWERINGS = {name: value for name, value in list(globals().items()) if name.startswith("lower_")}
+TOYS: dict[str, Operator] = {name.removeprefix("lower_").upper(): _operator(name, lower) for name, lower in _LOWERINGS.items()}
 
 
 @dataclass
@@ -242,7 +243,9 @@ class GraphBuilder:
         shape[along] = sum(self.shape(name)[along] for name in inputs)
         return self.node("CONCAT", *inputs, shape=tuple(shape), attributes=along)
 
-    def conv(self, x: str, channels: int, size: int = 1, stride: int = 1, pad: int = 0, zero_point: int = 0, op: str = "CONV") -> str:
+    def conv(
+        self, x: str, channels: int, size: int = 1, stride: int = 1, pad: int = 0, zero_point: int = 0, op: str = "CONV"
+    ) -> str:
         n, h, w, c = self.shape(x)
         height, width = ((side + 2 * pad - size) // stride + 1 for side in (h, w))
         out = {"CONV": channels, "DEPTHWISE": channels * c, "POOL": c}[op]
@@ -299,6 +302,3 @@ def dummy(program: Program, instruction: Primitive, scratch: int = 0, overwrites
         scratch_nbytes=scratch,
         overwrites=elementwise_overwrites(program, instruction) if overwrites else (),
     )
-
-
-__all__ = ["TOYS", "GraphBuilder", "Window", "choices", "dummy", "identity", "made_up", "random_inputs"]
