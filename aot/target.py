@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -18,7 +19,10 @@ from aot.errors import CompileError
 
 _FOLDER = Path(__file__).parent / "targets"
 _FIELDS = {"name", "summary", "triple", "cpu", "features", "has", "float_abi", "pointer_bits", "memory", "run"}
-_FULL = frozenset({"fpu", "fp64", "divide", "long_multiply", "unaligned"})
+ABILITIES = frozenset({"dsp", "mve", "mve.fp", "fpu", "fp64", "divide", "long_multiply", "unaligned"})
+_FULL = ABILITIES - {"dsp", "mve", "mve.fp"}
+_EMULATORS = {"unicorn": {"model": str}, "qemu": {"machine": str, "instructions_per_tick": (int, float)}, "renode": {"cpu": str}}
+_BOARD = ("code", "code_nbytes", "ram", "ram_nbytes")
 _OF_ARCHITECTURE = {
     "thumbv6m": "cortex-m0",
     "thumbv7m": "cortex-m3",
@@ -75,8 +79,39 @@ def load_target(name: str) -> Target:
         raise CompileError("a target file is a YAML mapping with at least a triple", where=str(path))
     if unknown := sorted(map(str, set(content) - _FIELDS)):
         raise CompileError(f"unknown field '{unknown[0]}'", where=str(path), hint=f"fields: {', '.join(sorted(_FIELDS))}")
-    content["has"] = frozenset(content.get("has", ()))
-    return Target(**{"name": path.stem, **content})
+    if problem := _problem(content):
+        raise CompileError(problem, where=str(path))
+    content["has"] = frozenset(content.get("has") or ())
+    return Target(**{"name": path.stem, "pointer_bits": _pointer_bits(content["triple"]), **content})
+
+
+def _problem(content: Mapping[str, Any]) -> str:
+    """What is wrong with a target file's fields; "" if nothing."""
+    for name in ("name", "summary", "triple", "cpu", "features", "float_abi"):
+        if not isinstance(content.get(name, ""), str):
+            return f"{name} is not text"
+    abilities = content.get("has") or ()
+    if not isinstance(abilities, (list, tuple)) or not set(map(str, abilities)) <= ABILITIES:
+        return f"has is a list of some of {', '.join(sorted(ABILITIES))}"
+    if content.get("float_abi", "") not in ("", "hard", "soft"):
+        return "float_abi is hard or soft"
+    if content.get("pointer_bits", 32) not in (16, 32, 64):
+        return "pointer_bits is 16, 32 or 64"
+    memory, runs = content.get("memory", {}), content.get("run", {})
+    if not isinstance(memory, dict) or not all(isinstance(value, int) and value >= 0 for value in memory.values()):
+        return "memory is a mapping of names to addresses and sizes"
+    if (
+        not isinstance(runs, dict)
+        or not set(runs) <= set(_EMULATORS)
+        or not all(isinstance(value, dict) for value in runs.values())
+    ):
+        return f"run is a mapping of {', '.join(_EMULATORS)} to their parameters"
+    for emulator, parameters in runs.items():
+        if missing := [name for name in _EMULATORS[emulator] if not isinstance(parameters.get(name), _EMULATORS[emulator][name])]:
+            return f"run of {emulator} lacks {missing[0]}"
+        if emulator != "unicorn" and (missing := [name for name in _BOARD if name not in memory]):
+            return f"run of {emulator} needs memory's {missing[0]}"
+    return ""
 
 
 def host_target() -> Target:

@@ -26,6 +26,7 @@ from aot.target import Target
 # Everything below 0x40000000: beyond it a Cortex-M has peripherals, from which it executes nothing.
 _GRID = Grid(code=(0x10_0000, 0x2000_0000), ram=(0x2000_0000, 0x4000_0000), page=4096, gap=64 * 1024)
 _STOP = 0x1000
+_CHECKED = 3_000_000  # instructions whose accesses' alignment is checked, which slows them down tenfold
 
 
 def run(bundle: Bundle, entry: Entry, inputs: Sequence[np.ndarray], limit: int) -> RunResult:
@@ -36,7 +37,7 @@ def run(bundle: Bundle, entry: Entry, inputs: Sequence[np.ndarray], limit: int) 
         regions = memory.arguments(bundle, entry, inputs, seed)
         layout = lay_out(bundle, entry, regions, _GRID, at_end=at_end, guard=guard)
         machine = _Machine(unicorn, bundle.target, entry, layout, limit)
-        machine.call(check_alignment=not at_end)
+        machine.call(check_alignment=not at_end and _allows_unaligned(bundle.target))
         machines.append(machine)
     for machine in machines:  # after both calls: a fault names the layer, a changed guard does not
         machine.check()
@@ -55,6 +56,11 @@ def _unicorn() -> ModuleType:
     return unicorn
 
 
+def _allows_unaligned(target: Target) -> bool:
+    """Whether the emulated core itself lets unaligned accesses pass: every one but the Armv6-M ones."""
+    return not str(target.run["unicorn"]["model"]).startswith("cortex-m0")
+
+
 class _Machine:
     """One Unicorn engine, the memory of one run, and what was measured."""
 
@@ -69,21 +75,33 @@ class _Machine:
         # Not UC_MODE_MCLASS: with it Unicorn 2.1 takes every model for a Cortex-M33.
         self._engine = unicorn.Uc(unicorn.UC_ARCH_ARM, unicorn.UC_MODE_THUMB)
         model = str(target.run["unicorn"]["model"])
-        self._engine.ctl_set_cpu_model(getattr(arm_const, f"UC_CPU_ARM_{model.upper().replace('-', '_')}"))
+        number = getattr(arm_const, f"UC_CPU_ARM_{model.upper().replace('-', '_')}", None)
+        if number is None:
+            raise CompileError(f"Unicorn has no CPU '{model}', which target '{target.name}' names")
+        self._engine.ctl_set_cpu_model(number)
         for placed in layout.all:
             self._map(placed)
         self._engine.mem_map(_STOP, _GRID.page, unicorn.UC_PROT_READ | unicorn.UC_PROT_EXEC)
+        state, library = self._watch.state, _library()
+        state.stop = ctypes.cast(library.uc_emu_stop, ctypes.c_void_p).value
+        state.read = ctypes.cast(library.uc_reg_read, ctypes.c_void_p).value
+        state.pc_register = arm_const.UC_ARM_REG_PC
+        self._engine.hook_add(unicorn.UC_HOOK_MEM_INVALID, self._on_fault)
+        self._add_hook(unicorn.UC_HOOK_BLOCK, compiled_hooks().block)
 
     def call(self, check_alignment: bool) -> None:
         """Call the entry; InternalError where it faults or runs too long."""
         entry = self._layout.image.by_name.get(self._entry.symbol)
         if entry is None:
             raise InternalError(f"the object has no function {self._entry.symbol}")
-        self._add_hooks(check_alignment)
         self._set_registers()
-        state, problem = self._watch.state, ""
+        state, problem, at = self._watch.state, "", entry.address
         try:
-            self._engine.emu_start(entry.address | 1, _STOP)
+            if check_alignment:
+                self._start(at, min(_CHECKED, self._limit), self._unicorn.UC_HOOK_MEM_READ | self._unicorn.UC_HOOK_MEM_WRITE)
+                at = self._read("pc")
+            if not state.fault and at != _STOP:
+                self._start(at, self._limit)
         except self._unicorn.UcError as error:
             problem = self._explain(error)
         if state.fault:
@@ -93,6 +111,15 @@ class _Machine:
         if state.left < 0:
             self._raise(f"still running after {self._limit} instructions", None, self._read("pc"))
         self._watch.check()
+
+    def _start(self, address: int, limit: int, accesses: int = 0) -> None:
+        """Run from `address` to the entry's return or for `limit` instructions. `accesses`: kinds whose alignment to check."""
+        self._watch.state.left = limit
+        hook = self._add_hook(accesses, compiled_hooks().access) if accesses else None
+        self._engine.emu_start(address | 1, _STOP)
+        if hook is not None:
+            _library().uc_hook_del(self._engine._uch, hook)
+            self._engine.ctl_flush_tb()
 
     def check(self) -> None:
         """InternalError if registers, return code or the guard around a region are not as they must be."""
@@ -127,21 +154,13 @@ class _Machine:
         self._engine.mem_map(placed.start, placed.end - placed.start, permissions)
         self._engine.mem_write(placed.start, placed.image)
 
-    def _add_hooks(self, check_alignment: bool) -> None:
-        """The compiled hooks go in through Unicorn's C interface: its Python one takes Python callables only."""
-        library, hooks, state = _library(), compiled_hooks(), self._watch.state
-        state.stop = ctypes.cast(library.uc_emu_stop, ctypes.c_void_p).value
-        state.read = ctypes.cast(library.uc_reg_read, ctypes.c_void_p).value
-        state.pc_register = self._const.UC_ARM_REG_PC
-        wanted = [(self._unicorn.UC_HOOK_BLOCK, hooks.block)]
-        if check_alignment:
-            wanted.append((self._unicorn.UC_HOOK_MEM_READ | self._unicorn.UC_HOOK_MEM_WRITE, hooks.access))
-        for kind, function in wanted:
-            added, everywhere = ctypes.c_size_t(), (ctypes.c_uint64(1), ctypes.c_uint64(0))
-            pointer, user = ctypes.c_void_p(function), ctypes.byref(state)
-            if status := library.uc_hook_add(self._engine._uch, ctypes.byref(added), kind, pointer, user, *everywhere):
-                raise InternalError(f"Unicorn refused a hook: error {status}")
-        self._engine.hook_add(self._unicorn.UC_HOOK_MEM_INVALID, self._on_fault)
+    def _add_hook(self, kind: int, function: int) -> ctypes.c_size_t:
+        """A compiled hook goes in through Unicorn's C interface: its Python one takes Python callables only."""
+        added, everywhere = ctypes.c_size_t(), (ctypes.c_uint64(1), ctypes.c_uint64(0))
+        pointer, user = ctypes.c_void_p(function), ctypes.byref(self._watch.state)
+        if status := _library().uc_hook_add(self._engine._uch, ctypes.byref(added), kind, pointer, user, *everywhere):
+            raise InternalError(f"Unicorn refused a hook: error {status}")
+        return added
 
     def _on_fault(self, engine: Any, kind: int, address: int, nbytes: int, value: int, user: Any) -> bool:
         self._fault = (kind, address, nbytes)

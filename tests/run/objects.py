@@ -42,13 +42,13 @@ def arm_object(source: str, cpu: str, language: str = "c", options: str = "") ->
         return target.read_bytes()
 
 
-def host_object(body: str) -> bytes:
-    """Compile `body`, LLVM IR of test_run(ptr %x, ptr %y, ptr %w), for this machine."""
+def host_object(body: str, parameters: str = "ptr %x, ptr %y, ptr %w") -> bytes:
+    """Compile `body`, LLVM IR of test_run, for this machine."""
     binding.initialize_native_target()
     binding.initialize_native_asmprinter()
     target = host_target()
     machine = binding.Target.from_triple(target.triple).create_target_machine(cpu=target.cpu, reloc="pic")
-    source = f'target triple = "{target.triple}"\ndefine i32 @test_run(ptr %x, ptr %y, ptr %w) {{\n{body}\n}}\n'
+    source = f'target triple = "{target.triple}"\ndefine i32 @test_run({parameters}) {{\n{body}\n}}\n'
     return machine.emit_object(binding.parse_assembly(source))
 
 

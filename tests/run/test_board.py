@@ -151,7 +151,8 @@ def test_renode_files(tmp_path: Path) -> None:
     made = Firmware(0x10000000, (vectors, code), ram, 10, Clock(None, 10**8))
     script = renode.write_files(load_target("cortex-m55"), made, tmp_path, 10**8).read_text().splitlines()
     assert f"sysbus LoadBinary @{tmp_path}/1.bin 0x11000000" in script
-    assert {"cpu SP 0x31000040", "cpu PC 0x10000041", "cpu VectorTableOffset 0x10000000", 'emulation RunFor "1.000"'} <= set(script)
+    assert {f"sysbus.cpu {one}" for one in ("SP 0x31000040", "PC 0x10000041", "VectorTableOffset 0x10000000")} <= set(script)
+    assert script[-2:] == ['emulation RunFor "1.000"', "quit"]
     platform = (tmp_path / "board.repl").read_text()
     assert "memory1: Memory.MappedMemory @ sysbus 0x11000000\n    size: 0x2000\n\n" in platform
     assert 'cpuType: "cortex-m55"' in platform

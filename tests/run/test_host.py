@@ -47,3 +47,16 @@ def test_output_that_is_not_written() -> None:
 def test_return_code() -> None:
     with pytest.raises(InternalError, match="test_run returned -1"):
         run_bundle(bundle(host_object("ret i32 -1"), "host", **PORTS), [X])
+
+
+def test_separate_weights() -> None:
+    body = "%v = load <8 x i8>, ptr %k, align 1\nstore <8 x i8> %v, ptr %y, align 1\nret i32 0"
+    data = host_object(body, "ptr %x, ptr %y, ptr %w, ptr %k")
+    assert run_bundle(bundle(data, "host", weights=bytes(range(8)), **PORTS), [X]).outputs[0].tolist() == list(range(8))
+
+
+def test_inputs_and_outputs_in_the_workspace() -> None:
+    body = "%q = getelementptr i8, ptr %w, i64 8\n%v = load i64, ptr %w\nstore i64 %v, ptr %q\nret i32 0"
+    ports = {"inputs": [port("x", (8,), workspace_offset=0)], "outputs": [port("y", (8,), workspace_offset=8)]}
+    made = bundle(host_object(body, "ptr %w"), "host", io_in_workspace=True, workspace_nbytes=16, **ports)
+    assert run_bundle(made, [X[:8]]).outputs[0].tolist() == X[:8].tolist()

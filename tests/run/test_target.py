@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from llvmlite import binding
 
@@ -67,3 +69,40 @@ def test_hard_float_without_fpu() -> None:
         CompileError, match="cortex-m0 has no FPU, so it can't pass floats in registers as 'thumbv6m-none-eabihf' asks"
     ):
         triple_target("thumbv6m-none-eabihf")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("triple: [", "can't be read as YAML"),
+        ("- 3", "a target file is a YAML mapping with at least a triple"),
+        ("triple: thumbv7m-none-eabi\nspeed: 3", "unknown field 'speed'"),
+        ("triple: nonsense", "LLVM has no target 'nonsense'"),
+        ("triple: thumbv7m-none-eabi\ncpu: 3", "cpu is not text"),
+        ("triple: thumbv7m-none-eabi\nhas: dsp", "has is a list of some of divide, dsp"),
+        ("triple: thumbv7m-none-eabi\nhas: [wings]", "has is a list of some of divide, dsp"),
+        ("triple: thumbv7m-none-eabi\nfloat_abi: firm", "float_abi is hard or soft"),
+        ("triple: thumbv7m-none-eabi\npointer_bits: 33", "pointer_bits is 16, 32 or 64"),
+        ("triple: thumbv7m-none-eabi\nmemory: {code: low}", "memory is a mapping of names to addresses and sizes"),
+        ("triple: thumbv7m-none-eabi\nrun: {bochs: {}}", "run is a mapping of unicorn, qemu, renode to their parameters"),
+        ("triple: thumbv7m-none-eabi\nrun: {unicorn: {}}", "run of unicorn lacks model"),
+        ("triple: thumbv7m-none-eabi\nrun: {renode: {cpu: cortex-m3}}", "run of renode needs memory's code"),
+    ],
+)
+def test_bad_target_file(text: str, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(text)
+    with pytest.raises(CompileError, match=message):
+        load_target(str(path))
+
+
+def test_own_target_file(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text("triple: riscv64-unknown-none-elf\nfeatures: +m\nhas: [divide]\n")
+    target = load_target(str(path))
+    assert (target.name, target.pointer_bits, target.has, target.float_abi) == ("mine", 64, {"divide"}, "")
+
+
+def test_unknown_cpu() -> None:
+    with pytest.raises(CompileError, match=r"unknown CPU 'cortex-m5'.*did you mean cortex-m[0-9]+.*known: cortex-m0, "):
+        load_target("cortex-m5")
