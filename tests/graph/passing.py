@@ -82,7 +82,7 @@ def unchanged(graph: Graph, function: Callable[[Graph], Graph]) -> Graph:
         assert replace(after[name], data=None).__dict__.items() >= {"label": graph[name].label, "dtype": graph[name].dtype}.items()
         assert after[name].shape == graph[name].shape and after[name].quantisation == graph[name].quantisation
     for kind in ("random", "low", "high"):
-        inputs = [_array(graph, name, kind) for name in graph.inputs]
+        inputs = [example(graph, name, kind) for name in graph.inputs]
         for found, expected in zip(run(after, inputs), run(graph, inputs), strict=True):
             assert found.dtype == expected.dtype and found.shape == expected.shape
             assert found.tobytes() == expected.tobytes(), kind
@@ -94,7 +94,8 @@ def stays(graph: Graph, function: Callable[[Graph], Graph]) -> None:
     assert unchanged(graph, function).nodes == graph.nodes
 
 
-def _array(graph: Graph, name: str, kind: str) -> np.ndarray:
+def example(graph: Graph, name: str, kind: str) -> np.ndarray:
+    """An array for an input: random, or all at the low or the high end."""
     value = graph[name]
     rng = np.random.default_rng(len(name))
     if value.dtype.is_float:
