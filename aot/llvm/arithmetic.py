@@ -17,6 +17,7 @@ from aot.llvm.types import I1, I32, I64, Builder, Value, known_integer, register
 if TYPE_CHECKING:
     from aot.target import Target
 
+_WITHOUT_LONG_MULTIPLY = ("thumbv6m", "armv6m", "thumbv8m.base", "armv8m.base", "thumbv4t", "thumbv5", "riscv", "avr", "msp430")
 _INTRINSIC = {"sqrt": "llvm.sqrt", "floor": "llvm.floor", "ceil": "llvm.ceil", "rint": "llvm.rint", "trunc": "llvm.trunc"}
 _BITWISE = {
     "and": ir.IRBuilder.and_,
@@ -36,8 +37,8 @@ _FLOAT = {
 
 
 def has_long_multiply(target: Target) -> bool:
-    """Whether a 32x32 -> 64 bit multiply is worth using: all cores but the smallest Arm ones (Cortex-M0, M0+, M1, M23)."""
-    return not target.triple.startswith(("thumb", "arm")) or "long_multiply" in target.has
+    """Whether the core multiplies 32x32 -> 64 bits itself (or no worse): all but the smallest Arm cores and RISC-V without M."""
+    return "long_multiply" in target.has or not target.triple.startswith(_WITHOUT_LONG_MULTIPLY)
 
 
 def cast(builder: Builder, x: Value, source: DType, dtype: DType) -> Value:

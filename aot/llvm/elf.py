@@ -1,7 +1,7 @@
 """Reads what LLVM emitted, and finishes the ELF file.
 
 Enters: the bytes of a relocatable ELF file. Leaves: facts about it (symbols, sizes, who calls what is missing); the finished bytes.
-Invariant: code and data stay as LLVM emitted them; on Arm, build attributes change and exception tables go.
+Invariant: code and data stay as LLVM emitted them; only build attributes and sections that say how to unwind or run are changed.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from elftools.elf.elffile import ELFFile
 from elftools.elf.relocation import RelocationSection
 from elftools.elf.sections import SymbolTableSection
 
-from aot.errors import InternalError
+from aot.errors import CompileError, InternalError
 from aot.llvm.elf_rewrite import rewrite
 
-_ALLOC, _EXECUTE = 0x2, 0x4
+_WRITE, _ALLOC, _EXECUTE = 0x1, 0x2, 0x4
 _VFP_ARGS, _COMPATIBLE = 28, 3
 """Tag_ABI_VFP_args = 3: fits callers that pass floats in VFP registers and those that do not, as no entry takes a float.
 
@@ -57,12 +57,13 @@ def functions(code: bytes) -> dict[str, int]:
 
 
 def sizes(code: bytes) -> tuple[int, int]:
-    """(bytes of code with its literals, bytes of read-only data) that the file puts into flash. InternalError for writable data."""
+    """(bytes of code with its literals, bytes of read-only data) that the file puts into flash. CompileError for writable data."""
     text = data = 0
     for section in ELFFile(io.BytesIO(code)).iter_sections():
         if section["sh_flags"] & _ALLOC and section["sh_size"]:
-            if section["sh_flags"] & 0x1:
-                raise InternalError(f"the object has a writable section {section.name}")
+            if section["sh_flags"] & _WRITE:
+                what = f"LLVM puts constants into writable memory ({section.name}) for this target"
+                raise CompileError(what, hint="choose another target")
             if section["sh_flags"] & _EXECUTE:
                 text += section["sh_size"]
             else:
@@ -70,19 +71,25 @@ def sizes(code: bytes) -> tuple[int, int]:
     return text, data
 
 
-def finish(code: bytes) -> bytes:
-    """The finished file. On Arm: marked as fit for hard- and soft-float firmware (LLVM's attributes leave that out), and without
-    exception tables (every function is `nounwind`; they would cost flash). Other machines: as it is."""
+def finish(code: bytes, bare_metal: bool) -> bytes:
+    """The finished file.
+
+    On Arm: marked as fit for hard- and soft-float firmware (LLVM's attributes leave that out), and without exception tables
+    (every function is `nounwind`; they would cost flash). On bare metal: without the note on the stack's executability, because GNU ld
+    would warn of every other object that has none.
+    """
     file = ELFFile(io.BytesIO(code))
-    if file["e_machine"] != "EM_ARM":
-        return code
-    types = [section["sh_type"] for section in file.iter_sections()]
-    if "SHT_ARM_ATTRIBUTES" not in types:
-        raise InternalError("the object has no Arm build attributes")
-    attributes = types.index("SHT_ARM_ATTRIBUTES")
-    content = set_attribute(file.get_section(attributes).data(), _VFP_ARGS, _COMPATIBLE)
-    tables = [number for number, type in enumerate(types) if type == "SHT_ARM_EXIDX"]
-    return rewrite(code, tables, {attributes: content})
+    sections = list(file.iter_sections())
+    dropped = {number for number, section in enumerate(sections) if section["sh_type"] == "SHT_ARM_EXIDX"}
+    if bare_metal:
+        dropped |= {number for number, section in enumerate(sections) if section.name == ".note.GNU-stack"}
+    replaced = {}
+    if file["e_machine"] == "EM_ARM":
+        attributes = [number for number, section in enumerate(sections) if section["sh_type"] == "SHT_ARM_ATTRIBUTES"]
+        if len(attributes) != 1:
+            raise InternalError("the object has no Arm build attributes")
+        replaced = {attributes[0]: set_attribute(sections[attributes[0]].data(), _VFP_ARGS, _COMPATIBLE)}
+    return rewrite(code, dropped, replaced)
 
 
 def set_attribute(section: bytes, tag: int, value: int) -> bytes:

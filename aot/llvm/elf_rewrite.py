@@ -1,6 +1,6 @@
 """Rewrites a relocatable ELF file: drops sections, replaces the content of others.
 
-Enters: bytes of a 32-bit little-endian relocatable file. Leaves: the file without the dropped sections, the rest in its order.
+Enters: bytes of a little-endian relocatable file. Leaves: the file without the dropped sections, the rest in its order.
 Invariant: kept sections keep name, type, flags, alignment and (unless replaced) content; indices between them are renumbered.
 """
 
@@ -12,11 +12,24 @@ from dataclasses import dataclass, replace
 
 from aot.errors import InternalError
 
-_HEADER = struct.Struct("<16sHHIIIIIHHHHHH")
-_SECTION = struct.Struct("<10I")
-_SYMBOL = struct.Struct("<IIIBBH")
 _SYMTAB, _RELA, _NOBITS, _REL = 2, 4, 8, 9
 _RESERVED = 0xFF00  # section indices from here on are not sections (absolute, common)
+
+
+@dataclass(frozen=True)
+class _Class:
+    """The layouts of one ELF class. `index`: where a symbol's section index stands among its fields."""
+
+    header: struct.Struct
+    section: struct.Struct
+    symbol: struct.Struct
+    index: int
+
+
+_CLASSES = {
+    1: _Class(struct.Struct("<16sHHIIIIIHHHHHH"), struct.Struct("<10I"), struct.Struct("<IIIBBH"), 5),
+    2: _Class(struct.Struct("<16sHHIQQQIHHHHHH"), struct.Struct("<IIQQQQIIQQ"), struct.Struct("<IBBHQQ"), 3),
+}
 
 
 @dataclass(frozen=True)
@@ -38,43 +51,45 @@ class _Section:
 
 def rewrite(code: bytes, dropped: Collection[int], replaced: Mapping[int, bytes]) -> bytes:
     """`dropped`: numbers of sections to leave out, with the relocations that apply to them. `replaced`: new content by number."""
-    header = _HEADER.unpack_from(code)
-    if header[0][:6] != b"\x7fELF\x01\x01" or header[11] != _SECTION.size:
-        raise InternalError("not a 32-bit little-endian ELF file")
-    sections = [_read(code, header[6] + number * _SECTION.size) for number in range(header[12])]
+    form = _CLASSES.get(code[4])
+    if code[:4] != b"\x7fELF" or form is None or code[5] != 1:
+        raise InternalError("not a little-endian ELF file")
+    header = form.header.unpack_from(code)
+    sections = [_read(code, form, header[6] + number * form.section.size) for number in range(header[12])]
     gone = set(dropped)
     gone |= {number for number, section in enumerate(sections) if section.type in (_REL, _RELA) and section.info in gone}
     number_of = {old: new for new, old in enumerate(number for number in range(len(sections)) if number not in gone)}
     kept = []
     for number in number_of:
-        section = sections[number]
-        section = replace(section, content=replaced.get(number, section.content))
-        kept.append(_renumbered(section, number_of))
-    return _written(header, kept, number_of[header[13]])
+        section = replace(sections[number], content=replaced.get(number, sections[number].content))
+        kept.append(_renumbered(section, form, number_of))
+    return _written(form, header, kept, number_of[header[13]])
 
 
-def _read(code: bytes, at: int) -> _Section:
-    name, type, flags, address, offset, nbytes, link, info, align, entry = _SECTION.unpack_from(code, at)
+def _read(code: bytes, form: _Class, at: int) -> _Section:
+    name, type, flags, address, offset, nbytes, link, info, align, entry = form.section.unpack_from(code, at)
     content = b"" if type == _NOBITS else code[offset : offset + nbytes]
     return _Section(name, type, flags, address, offset, nbytes, link, info, align, entry, content)
 
 
-def _renumbered(section: _Section, number_of: Mapping[int, int]) -> _Section:
+def _renumbered(section: _Section, form: _Class, number_of: Mapping[int, int]) -> _Section:
     link = number_of[section.link]
     if section.type in (_REL, _RELA):
         return replace(section, link=link, info=number_of[section.info])
     if section.type != _SYMTAB:
         return replace(section, link=link)
     symbols = []
-    for name, value, size, info, other, index in _SYMBOL.iter_unpack(section.content):
+    for fields in form.symbol.iter_unpack(section.content):
+        index = fields[form.index]
         if index < _RESERVED and index not in number_of:
             raise InternalError("a symbol lies in a section that is dropped")
-        symbols.append(_SYMBOL.pack(name, value, size, info, other, number_of.get(index, index)))
+        new = number_of.get(index, index)
+        symbols.append(form.symbol.pack(*fields[: form.index], new, *fields[form.index + 1 :]))
     return replace(section, link=link, content=b"".join(symbols))
 
 
-def _written(header: tuple, sections: list[_Section], names: int) -> bytes:
-    body = bytearray(_HEADER.size)
+def _written(form: _Class, header: tuple, sections: list[_Section], names: int) -> bytes:
+    body = bytearray(form.header.size)
     table = []
     for section in sections:
         if section.type:
@@ -82,8 +97,8 @@ def _written(header: tuple, sections: list[_Section], names: int) -> bytes:
         nbytes = section.nbytes if section.type == _NOBITS else len(section.content)
         offset = len(body) if section.type else 0
         fields = (section.name, section.type, section.flags, section.address, offset, nbytes, section.link, section.info)
-        table.append(_SECTION.pack(*fields, section.align, section.entry))
+        table.append(form.section.pack(*fields, section.align, section.entry))
         body += section.content
-    body += bytes(-len(body) % 4)
-    _HEADER.pack_into(body, 0, *header[:6], len(body), *header[7:12], len(sections), names)
+    body += bytes(-len(body) % 8)
+    form.header.pack_into(body, 0, *header[:6], len(body), *header[7:12], len(sections), names)
     return bytes(body) + b"".join(table)

@@ -26,13 +26,13 @@ def multiply_wide(a: Word, b: Word, long_multiply: bool) -> tuple[Word, Word]:
 
 
 def multiply_small(a: Word, b: Word) -> Word:
-    """The low word of a product, by shifts and adds."""
+    """The low word of a product, by shifts and adds, for cores that can't multiply."""
 
     def step(index: Word, state: Sequence[Word]) -> list[Word]:
         total, factor = state
         return [(total << 1) + ((b >> index) & 1).ne(0).pick(factor, 0), factor]
 
-    return count_down(a.of(32), [a.of(0), a], step)[0]
+    return count_down(a.of(a.width), [a.of(0), a], step)[0]
 
 
 def multiply_double(a: Word, b: Word, long_multiply: bool) -> Word:

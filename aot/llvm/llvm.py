@@ -61,6 +61,10 @@ class Compiler:
         except RuntimeError as error:
             raise CompileError(f"LLVM has no target '{target.triple}': {error}") from error
         self.layout = str(self.machine.target_data)
+        form = binding.get_object_format(target.triple)
+        if form != "ELF" or self.layout.startswith("E"):
+            what = "big-endian" if form == "ELF" else f"of {form} objects"
+            raise CompileError(f"'{target.triple}' is a target {what}", hint="only little-endian ELF is emitted")
 
     def parse(self, text: str) -> bytes:
         """Check LLVM IR text and give it as bitcode of this target. InternalError if LLVM refuses it."""

@@ -84,7 +84,7 @@ def emit_bundle(
     exported = [source.symbol for source in sources]
     linked = compiler.link(assembly.modules(compiler), exported)
     finished = complete(compiler, linked, exported, assembly.ordered, name)
-    code = elf.finish(finished.emission.object)
+    code = elf.finish(finished.emission.object, bare_metal=not (target.is_host or "linux" in target.triple))
     if missing := elf.undefined(code):
         raise InternalError(f"the object has undefined symbols: {', '.join(missing)}")
     text_nbytes, data_nbytes = elf.sizes(code)

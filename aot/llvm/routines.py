@@ -133,7 +133,7 @@ def _named(names: Sequence[str], routine: Routine) -> dict[str, Routine]:
 
 def _integer() -> dict[str, Routine]:
     made = _named(["__mulsi3"], Routine(I32, (I32, I32), _returning(whole.multiply_small)))
-    made |= _named(["__muldi3", "__aeabi_lmul"], Routine(I64, (I64, I64), _long(whole.multiply_double)))
+    made |= _named(["__muldi3", "__aeabi_lmul"], Routine(I64, (I64, I64), _multiply_double))
     made |= _named(["__clzsi2"], Routine(I32, (I32,), _returning(whole.leading_zeros)))
     for names, shift in (
         (["__ashldi3", "__aeabi_llsl"], whole.shift_left),
@@ -148,6 +148,12 @@ def _integer() -> dict[str, Routine]:
             rest = Routine(type, (type, type), _returning(lambda n, d, divide=divide: divide(n, d)[1]))
             made |= _named([f"__{sign}mod{width}3"], rest)
     return made
+
+
+def _multiply_double(target: Target, a: Word, b: Word) -> None:
+    """From 32-bit words; by shifts and adds where the words of the core are 64 bits (it then can't multiply at all)."""
+    long = has_long_multiply(target)
+    give(whole.multiply_small(a, b) if target.pointer_bits == 64 and not long else whole.multiply_double(a, b, long))
 
 
 def _arm_pairs() -> dict[str, Routine]:

@@ -8,7 +8,23 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from aot.graph.expr import Acc, Affine, Binary, Cast, Const, Expr, IndexMap, Load, Requantise, Table, axis, cast, clamp, fixed, integer
+from aot.graph.expr import (
+    Acc,
+    Affine,
+    Binary,
+    Cast,
+    Const,
+    Expr,
+    IndexMap,
+    Load,
+    Requantise,
+    Table,
+    axis,
+    cast,
+    clamp,
+    fixed,
+    integer,
+)
 from aot.graph.ir import DType
 from aot.graph.primitive import Contract, Map, Primitive, Reduce
 from aot.llvm.expressions import index_range
@@ -135,7 +151,9 @@ def test_contract(seed: int) -> None:
     initial = maker.load(wide, space)
     store, shape = maker.store(space)
     right_zero_point = 0 if wide.is_float else seed % 2 * 7
-    check_one(maker, Contract("out", space, window, left, right, zero_point, right_zero_point, initial, Acc(wide), store), wide, shape)
+    check_one(
+        maker, Contract("out", space, window, left, right, zero_point, right_zero_point, initial, Acc(wide), store), wide, shape
+    )
 
 
 def convolution(maker: Maker, kind: str, stride: int, dilation: int, pad: int, batch: int) -> tuple[Contract, tuple[int, ...]]:
@@ -149,7 +167,9 @@ def convolution(maker: Maker, kind: str, stride: int, dilation: int, pad: int, b
     y, x = (Affine(((1 + number, stride), (rank + number, dilation)), -pad) for number in (0, 1))
     channel = {"conv": axis(rank + 2), "depthwise": axis(3), "grouped": Affine(((3, 2), (7, 1)))}[kind]
     out_channel = axis(3) if kind == "conv" else Affine(((3, inner[1]), (4, 1)))
-    left = Load(maker.array(DType.INT8, (batch, height, width, channels)), (axis(0), y, x, channel), DType.INT8, Const(-3, DType.INT8))
+    left = Load(
+        maker.array(DType.INT8, (batch, height, width, channels)), (axis(0), y, x, channel), DType.INT8, Const(-3, DType.INT8)
+    )
     count = math.prod(inner)
     weights = maker.array(DType.INT8, (1, kernel, kernel, count) if kind == "depthwise" else (count, kernel, kernel, window[2]))
     inside = (axis(rank), axis(rank + 1))
@@ -169,7 +189,9 @@ def convolution(maker: Maker, kind: str, stride: int, dilation: int, pad: int, b
 @pytest.mark.parametrize("where", ["host", "cortex-m0", "cortex-m4"])
 @pytest.mark.parametrize("kind", ["conv", "depthwise", "grouped"])
 def test_convolutions(kind: str, where: str) -> None:
-    for case, (stride, dilation, pad, batch) in enumerate([(1, 1, 0, 1), (1, 1, 1, 2), (2, 1, 1, 1), (1, 2, 2, 1), (3, 1, 2, 1), (2, 2, 3, 2)]):
+    for case, (stride, dilation, pad, batch) in enumerate(
+        [(1, 1, 0, 1), (1, 1, 1, 2), (2, 1, 1, 1), (1, 2, 2, 1), (3, 1, 2, 1), (2, 2, 3, 2)]
+    ):
         maker = Maker(case)
         primitive, shape = convolution(maker, kind, stride, dilation, pad, batch)
         check_one(maker, primitive, DType.INT8, shape, where)
@@ -181,7 +203,9 @@ def test_average_pool_divides_by_what_it_counted() -> None:
     extents = (1, 6, 5, 3, 3, 3)
     index = (axis(0), Affine(((1, 1), (4, 1)), -1), Affine(((2, 1), (5, 1)), -1), axis(3))
     load = Load(maker.array(DType.INT8, (1, 6, 5, 3)), index, DType.INT8, Const(0, DType.INT8))
-    counts = np.array([[min(y + 2, 6) - max(y - 1, 0) for y in range(6)]]).T * np.array([[min(x + 2, 5) - max(x - 1, 0) for x in range(5)]])
+    counts = np.array([[min(y + 2, 6) - max(y - 1, 0) for y in range(6)]]).T * np.array(
+        [[min(x + 2, 5) - max(x - 1, 0) for x in range(5)]]
+    )
     maker.arrays["counts"] = counts.astype(np.int32)
     maker.constants = {"counts"}
     result = Cast(Binary("div", Acc(DType.INT32), Load("counts", (axis(1), axis(2)), DType.INT32)), DType.INT8)
@@ -213,7 +237,15 @@ def test_nothing_to_compute(shape: tuple[int, ...]) -> None:
     maker.arrays["x"] = np.arange(5, dtype=np.int8)
     rank = tuple(axis(number) for number in range(len(shape)))
     maps = [Map("none", shape, Load("empty", rank, DType.INT8)), Map("y", (5,), Load("x", (axis(0),), DType.INT8))]
-    summed = Reduce("sum", (2,), shape, "add", integer(7), Cast(Load("empty", tuple(axis(1 + n) for n in range(len(shape))), DType.INT8), DType.INT32), Acc(DType.INT32))
+    summed = Reduce(
+        "sum",
+        (2,),
+        shape,
+        "add",
+        integer(7),
+        Cast(Load("empty", tuple(axis(1 + n) for n in range(len(shape))), DType.INT8), DType.INT32),
+        Acc(DType.INT32),
+    )
     outputs = {"none": (DType.INT8, shape), "y": (DType.INT8, (5,)), "sum": (DType.INT32, (2,))}
     program = program_of([*maps, summed], maker.arrays, outputs)
     check(program, maker.arrays, HOST)
@@ -237,3 +269,19 @@ def test_rows_in_pieces(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiled, "plan_of", split)
     bundle = check(program, maker.arrays, HOST)
     assert [layer.symbol for layer in bundle.main.layers] == ["sample_k00"] * 3
+
+
+def test_axes_that_are_tested_are_not_joined() -> None:
+    """A row shifted by one: memory is walked as one run, but the border of each row is not."""
+    maker = Maker(4)
+    load = Load(maker.array(DType.INT8, (4, 3)), (axis(0), axis(1, 1, -1)), DType.INT8, Const(9, DType.INT8))
+    check_one(maker, Map("out", (4, 3), load), DType.INT8, (4, 3))
+
+
+def test_window_axes_that_are_cut_are_not_joined() -> None:
+    """The input is as wide as the kernel, so that the window's rows follow each other in memory, but borders cut the inner axis."""
+    maker = Maker(5)
+    index = (Affine(((0, 1), (2, 1)), -1), Affine(((1, 1), (3, 1)), -1))
+    left = Load(maker.array(DType.INT8, (5, 3)), index, DType.INT8, Const(0, DType.INT8))
+    right = Load(maker.array(DType.INT8, (3, 3)), (axis(2), axis(3)), DType.INT8)
+    check_one(maker, Contract("out", (5, 3), (3, 3), left, right, 0, 0, integer(0), Acc(DType.INT32)), DType.INT32, (5, 3))
