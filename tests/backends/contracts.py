@@ -21,7 +21,9 @@ INT8 = DType.INT8
 
 @dataclass(frozen=True)
 class Case:
-    """A layer. `scales`: the real rescaling of each output channel (one: the same for all); `padding` is top, bottom, left, right."""
+    """A layer. `scales`: the real rescaling of each output channel (one: the same for all; none: of the right size); `padding` is
+    top, bottom, left, right; `weight` the largest; `large_bias`: every third channel has a bias that drowns its sums (a pruned
+    channel)."""
 
     kind: str = "conv"
     image: tuple[int, int, int, int] = (1, 5, 5, 4)
@@ -38,6 +40,7 @@ class Case:
     scales: Sequence[float] = ()
     bias: bool = True
     weight: int = 127
+    large_bias: bool = False
     seed: int = 0
 
 
@@ -63,7 +66,7 @@ def sizes(case: Case) -> tuple[int, int]:
 def program_of(case: Case, rest=None, store=None, out_shape=None, extra: Sequence[Buffer] = ()) -> Program:
     """The program. `rest(int8 expression, axes) -> Expr` is fused behind; `store` and `out_shape` retarget the output."""
     rng = np.random.default_rng(case.seed)
-    n, height, width, depth = case.image
+    n, _, _, depth = case.image
     rows, columns = sizes(case) if case.kind != "dense" else (1, 1)
     channels = depth * case.multiplier if case.kind == "depthwise" else case.channels
     taps = case.kernel[0] * case.kernel[1] if case.kind != "dense" else 1
@@ -76,6 +79,8 @@ def program_of(case: Case, rest=None, store=None, out_shape=None, extra: Sequenc
     weights = rng.integers(-case.weight, case.weight + 1, weights_shape).astype(np.int8)
     deviation = max(1.0, 74 * case.weight / 1.73 * products**0.5)
     bias = (rng.normal(0, 0.5, channels) * deviation).round().astype(np.int32)
+    if case.large_bias:
+        bias[::3] = np.where(rng.random(len(bias[::3])) < 0.5, -(1 << 30), 1 << 30)
     scales = case.scales or (70 / deviation * np.exp(rng.normal(0, 0.3, channels)))
     pairs = [quantised_multiplier(float(scale)) for scale in np.broadcast_to(np.asarray(scales, float), channels)]
     constants = {

@@ -1,6 +1,7 @@
 """The `cmsis-nn` back end: our own int8 kernels for Cortex-M cores with the DSP extension (SMLAD).
 
-Enters: nothing. Leaves: `BACKEND`, its table of kernels. Cores without the extension are declined with a sentence; the generic emitter takes them.
+Enters: nothing. Leaves: `BACKEND`, its table of kernels. Cores without the extension are declined with a sentence; the generic
+emitter takes them.
 """
 
 from __future__ import annotations
@@ -15,4 +16,6 @@ KERNELS = (
     Kernel("depthwise", claim_depthwise, "int8 depthwise convolution; 3x3 two rows at a time"),
     Kernel("dense", claim_dense, "int8 fully connected layer on any number of rows"),
 )
-BACKEND = Backend("cmsis-nn", KERNELS, default_cpu="cortex-m4", summary="our own int8 kernels for Cortex-M, specialised to each layer")
+BACKEND = Backend(
+    "cmsis-nn", KERNELS, default_cpu="cortex-m4", summary="our own int8 kernels for Cortex-M, specialised to each layer"
+)

@@ -1,8 +1,8 @@
 """Gathering the columns of one channel for a depthwise kernel: rows packed two by two as int16, column by column, in scratch.
 
 Enters: a depthwise geometry. Leaves: scratch sizes and instructions.
-Invariant: column x of the strip (counted from the left padding) lies at x * words * 4: word j holds rows 2j (low half) and 2j + 1; rows and
-columns outside the image hold the zero point. The high half above an odd last row may hold anything: its weight is 0.
+Invariant: column x of the strip (counted from the left padding) lies at x * words * 4: word j holds rows 2j (low half) and 2j + 1;
+rows and columns outside the image hold the zero point. The high half above an odd last row may hold anything: its weight is 0.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Columns:
 
     def pad(self, dsp: Dsp, into: Value) -> None:
         """Fill the columns outside the image; they stay so."""
-        outside = [range(0, self.inside.start), range(self.inside.stop, self.count)]
+        outside = [range(self.inside.start), range(self.inside.stop, self.count)]
         for columns in outside:
             if columns:
                 with dsp.repeat(len(columns) * self.words, [dsp.at(into, 4 * self.words * columns.start)]) as carried:

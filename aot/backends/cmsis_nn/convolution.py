@@ -1,7 +1,8 @@
 """Convolutions and dense layers: gather a block of pixels, multiply it with all channels, go on.
 
 Enters: contractions. Leaves: `Implementation`s, or the sentence why not.
-Invariant: every output element is computed once, from inputs read before it is stored, so that a fused operand may be overwritten in place.
+Invariant: every output element is computed once, from inputs read before it is stored, so that a fused operand may be overwritten
+in place.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ _CODE_NBYTES = 36 * 1024
 """What the inner loops of a whole model may take; each layer unrolls according to its share."""
 _TAIL_UNROLL = 8
 _MOST_UNROLL = 40
+_LONG, _AMPLE_NBYTES = 24, 4096  # words from which a layer shares the code of longer ones, unless its share of code is ample
 
 
 def claim_pointwise(program: Program, instruction: Primitive, target: Target) -> Implementation | str:
@@ -106,7 +108,16 @@ class _Plan:
         layer = self.layer
         if layer.split.rest is not None:
             return None
-        return layer.geometry, layer.out, self.patches, self.tile, self.packed.groups, self.packed.code, self.by_rows, self.rows_per_step
+        return (
+            layer.geometry,
+            layer.out,
+            self.patches,
+            self.tile,
+            self.packed.groups,
+            self.packed.code,
+            self.by_rows,
+            self.rows_per_step,
+        )
 
     def needs(self, y0: int, y1: int) -> tuple[int, int]:
         """Input rows that output rows [y0, y1) read."""
@@ -123,13 +134,13 @@ def needed_rows(layer: Layer, y0: int, y1: int) -> tuple[int, int]:
 
 def _plan(program: Program, layer: Layer) -> _Plan:
     patches = Patches.of(layer)
-    rest_axes = layer.rest_axes
-    rank = len(layer.instruction.space)
-    by_rows = bool(rest_axes & set(range(rank - 1))) or layer.out.row not in (0, layer.geometry.output[2] * layer.out.pixel)
+    by_rows = bool(layer.rest_axes & layer.pixel_axes) or layer.out.row not in (0, layer.geometry.output[2] * layer.out.pixel)
     _, height, width, _ = layer.geometry.output
     channels = paired(len(layer.bias))
     words = len(patches.order) // 2
-    choices = [(pixels, pairs) for pixels, pairs in ((4, 1), (3, 1), (2, 2), (2, 1), (1, 2), (1, 1)) if len(channels) % (2 * pairs) == 0]
+    choices = [
+        (pixels, pairs) for pixels, pairs in ((4, 1), (3, 1), (2, 2), (2, 1), (1, 2), (1, 1)) if len(channels) % (2 * pairs) == 0
+    ]
     run = width if by_rows else width * height
     pixels, pairs = min(choices, key=lambda choice: _cost(words, run, *choice))
     rows_per_step = 2 if not by_rows and height % 2 == 0 and width % pixels and 2 * width % pixels == 0 else 1
@@ -166,7 +177,8 @@ def _tile(words: int, pixels: int, pairs: int, code_nbytes: int, tail: bool) -> 
     turns = -(-words // most)
     unroll = -(-words // turns)
     multiple = 4 if tail and turns * unroll > _TAIL_UNROLL else 2
-    return Tile(pixels, pairs, -(-unroll // multiple) * multiple, turns)
+    share_code = words >= _LONG and code_nbytes < _AMPLE_NBYTES
+    return Tile(pixels, pairs, -(-unroll // multiple) * multiple, turns, share_code)
 
 
 def _emit(function: KernelFunction, plan: _Plan, table: str) -> None:
@@ -194,8 +206,9 @@ class _Emitter:
         images, in_step = layer.geometry.input[0], prod(layer.geometry.input[1:])
         with dsp.repeat(images, [self.frame.source, target]) as carried:
             number = I32(0) if images == 1 else dsp.builder.sub(I32(images), carried.index)
-            self._image(*carried.values, number)
-            carried.next = (dsp.at(carried.values[0], in_step), dsp.at(carried.values[1], layer.out.image * self.output.nbytes))
+            source, target = carried.values
+            self._image(source, target, number)
+            carried.next = (dsp.at(source, in_step), dsp.at(target, layer.out.image * self.output.nbytes))
 
     def _image(self, source: Value, target: Value, number: Value) -> None:
         layer, dsp, builder = self.plan.layer, self.dsp, self.dsp.builder
@@ -223,10 +236,7 @@ class _Emitter:
         with dsp.repeat(blocks, [*at, out, count, I32(0)]) as carried:
             *at, here, left, column = carried.values
             block = _Block(image, row, column, number, here)
-            if plan.has_tail:
-                at = self._with_tail(block, at, left)
-            else:
-                at = self._full(block, self._gather(block, at, pixels))
+            at = self._with_tail(block, at, left) if plan.has_tail else self._full(block, self._gather(block, at, pixels))
             forward = dsp.at(here, pixels * plan.layer.out.pixel * self.output.nbytes)
             carried.next = (*at, forward, builder.sub(left, I32(pixels)), builder.add(column, I32(pixels)))
 

@@ -3,9 +3,10 @@
 Enters: contractions. Leaves: `Implementation`s, or the sentence why not.
 Invariant: every output element is computed once, from inputs read before it is stored.
 
-3 rows, stride 1 (`Paired`): two output rows at a time from four input rows, two columns at a time. With columns P01 = (r0, r1), P23 = (r2, r3)
-and weights W01 = (w0, w1), W12 = (w1, w2), the upper row is SMLAD(P01, W01) + SMLABT(P23, W12), the lower one SMLATB(P01, W01) +
-SMLAD(P23, W12): six multiplications for an output instead of nine. Any other kernel (`Single`): one output row at a time, SMLAD on pairs of rows.
+3 rows, stride 1 (`Paired`): two output rows at a time from four input rows, three columns at a time. With columns P01 = (r0, r1),
+P23 = (r2, r3) and weights W01 = (w0, w1), W12 = (w1, w2), the upper row is SMLAD(P01, W01) + SMLABT(P23, W12), the lower one
+SMLATB(P01, W01) + SMLAD(P23, W12): six multiplications for an output instead of nine. Any other kernel (`Single`): one output row
+at a time, SMLAD on pairs of rows.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ def claim_depthwise(program: Program, instruction: Primitive, target: Target) ->
     if layer.geometry.kernel[0] > _MOST_ROWS:
         return f"a kernel of {layer.geometry.kernel[0]} rows (at most {_MOST_ROWS})"
     plan = _plan(layer)
-    table = Buffer(f"{instruction.out}.packed", DType.INT32, plan.table.shape, "constant", data=plan.table, align=4)
+    table = Buffer(f"{layer.instruction.out}.packed", DType.INT32, plan.table.shape, "constant", data=plan.table, align=4)
     reads, constants = operands_of(program, layer.instruction, layer.split.rest)
     kernel = f"depthwise {layer.geometry.kernel[0]}x{layer.geometry.kernel[1]}"
     return Implementation(
@@ -64,8 +65,8 @@ def claim_depthwise(program: Program, instruction: Primitive, target: Target) ->
 
 @dataclass(frozen=True)
 class _Plan:
-    """All decisions for one layer. table: bias and requantisation constants of each channel, then the weights of each channel as bytes,
-    kernel column by kernel column."""
+    """All decisions for one layer. table: bias and requantisation constants of each channel, then the weights of each channel as
+    bytes, kernel column by kernel column."""
 
     layer: Layer
     is_paired: bool
@@ -166,7 +167,8 @@ class _Emitter:
         first = dsp.at(target, dsp.builder.mul(self.frame.y0, I32(layer.out.row * self.output.nbytes)))
         with dsp.repeat(images, [self.frame.source, first]) as carried:
             number = I32(0) if images == 1 else dsp.builder.sub(I32(images), carried.index)
-            self._image(*carried.values, number)
+            source, out = carried.values
+            self._image(source, out, number)
             forward = (height * width * depth, layer.out.image * self.output.nbytes)
             carried.next = tuple(dsp.at(pointer, nbytes) for pointer, nbytes in zip(carried.values, forward))
 
@@ -257,43 +259,45 @@ class _Emitter:
         g, pixel = plan.layer.geometry, plan.layer.out.pixel * self.output.nbytes
         width, at_once = g.output[2], self._at_once(rows)
         column_nbytes = 4 * plan.columns.words * g.stride[1]
-        weights = self._weights() if plan.is_paired else []
-        start = [self.frame.scratch, out] + ([I32(0)] if self._wants_axes else [])
-        for count, turns in ((at_once, width // at_once), (1, width % at_once)):
-            if not turns:
+        columns, start = self.frame.scratch, [out] + ([I32(0)] if self._wants_axes else [])
+        rest = width % at_once
+        blocks = [(at_once, width // at_once), (rest, 1) if plan.is_paired else (1, rest)]
+        for count, turns in blocks:
+            if not count * turns:
                 continue
-            with dsp.repeat(turns, start) as carried:
-                columns, here, *x = carried.values
-                sums = self._pairs(columns, weights, count, rows) if plan.is_paired else self._singles(columns, count)
+            with dsp.march(columns, count * column_nbytes, turns, start) as carried:
+                here, *x = carried.values
+                sums = self._pairs(carried.index, count, rows) if plan.is_paired else self._singles(carried.index, count)
                 self._finish(sums, here, y, x[0] if x else None, axes, rows)
                 forward = [builder.add(x[0], I32(count))] if x else []
-                carried.next = (dsp.at(columns, count * column_nbytes), dsp.at(here, count * pixel), *forward)
-            start = list(carried.results)
+                carried.next = (dsp.at(here, count * pixel), *forward)
+            columns, start = dsp.at(columns, turns * count * column_nbytes), list(carried.results)
 
     def _at_once(self, rows: int) -> int:
-        """Columns in one turn: two of two rows, or of a single row the most that leave no rest."""
+        """Columns in one turn: three of two rows, or of a single row the most that leave no rest."""
         width = self.plan.layer.geometry.output[2]
         if self.plan.is_paired:
-            return min(2, width)
+            return min(3, width)
         return next((count for count in (4, 3) if width % count == 0), min(4, width))
 
-    def _weights(self) -> list[tuple[Value, Value]]:
-        """W01 and W12 of each kernel column, in registers."""
-        at = 4 * self._weights_at
-        return [self.dsp.pair(self.local, at + 8 * number) for number in range(self.plan.layer.geometry.kernel[1])]
+    def _pairs(self, columns: Value, count: int, rows: int) -> list[Value]:
+        """Sums of `count` columns by `rows` rows: each gathered column is loaded once and used by all outputs that it reaches.
 
-    def _pairs(self, columns: Value, weights: list[tuple[Value, Value]], count: int, rows: int) -> list[Value]:
-        """Sums of `count` columns by `rows` rows: each gathered column is loaded once and used by all outputs that it reaches."""
+        W01 and W12 of a kernel column are loaded when first needed, which is late enough for the registers.
+        """
         dsp, g = self.dsp, self.plan.layer.geometry
         uses: dict[int, list[tuple[int, int]]] = {}
-        for x in range(count):
-            for tap in range(g.kernel[1]):
+        for tap in range(g.kernel[1]):
+            for x in range(count):
                 uses.setdefault(x * g.stride[1] + tap * g.dilation[1], []).append((x, tap))
+        weights: dict[int, tuple[Value, Value]] = {}
         bias = dsp.word(self.local)
         sums = [bias] * (count * rows)
         for column in sorted(uses):
             upper, lower = dsp.pair(columns, 8 * column)
             for x, tap in uses[column]:
+                if tap not in weights:
+                    weights[tap] = dsp.pair(self.local, 4 * self._weights_at + 8 * tap)
                 w01, w12 = weights[tap]
                 sums[x * rows] = dsp.smlabt(lower, w12, dsp.smlad(upper, w01, sums[x * rows]))
                 if rows == 2:

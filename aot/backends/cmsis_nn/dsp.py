@@ -3,13 +3,13 @@
 Enters: a `KernelFunction`. Leaves: LLVM instructions at its builder's position that LLVM selects as the named ones.
 Invariant: loads of pairs and of constants are volatile: LLVM then forms LDRD, and neither merges nor hoists them into spills.
 
-What selects what was found by experiment: LDRD and STRD from volatile 64-bit accesses; SMMLA from the upper half of a 64-bit product plus
-an addend; shifts and rotations by constants fold into SSAT, SXTB16 and AND; PKHBT from a masked `or`.
+What selects what was found by experiment: LDRD and STRD from volatile 64-bit accesses; SMMLA from the upper half of a 64-bit
+product plus an addend; shifts and rotations by constants fold into SSAT, SXTB16 and AND; PKHBT from a masked `or`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from llvmlite import ir
@@ -50,7 +50,7 @@ class Dsp:
             offset = I32(offset)
         return self.builder.gep(pointer, [offset], source_etype=I8)
 
-    def _volatile_load(self, pointer: Value, type: ir.Type, align: int) -> Value:
+    def volatile_load(self, pointer: Value, type: ir.Type, align: int) -> Value:
         load = _VolatileLoad(self.builder.block, pointer, "", typ=type)
         load.align = align
         self.builder._insert(load)
@@ -58,13 +58,13 @@ class Dsp:
 
     def word(self, pointer: Value, offset: int = 0) -> Value:
         """LDR of an aligned word (volatile)."""
-        return self._volatile_load(self.at(pointer, offset), I32, 4)
+        return self.volatile_load(self.at(pointer, offset), I32, 4)
 
     def pair(self, pointer: Value, offset: int = 0) -> tuple[Value, Value]:
         """LDRD of two aligned words (volatile); two LDR beyond its reach."""
         if offset > REACH:
             return self.word(pointer, offset), self.word(pointer, offset + 4)
-        both = self._volatile_load(self.at(pointer, offset), I64, 4)
+        both = self.volatile_load(self.at(pointer, offset), I64, 4)
         low = self.builder.trunc(both, I32)
         return low, self.builder.trunc(self.builder.lshr(both, I64(32)), I32)
 
@@ -188,27 +188,40 @@ class Dsp:
 
         In the body: read `values`, set `next`; after it: `results`. A known count of 1 makes no loop.
         """
+        start = I32(count) if isinstance(count, int) else count
+        with self._loop(count == 1, start, lambda left: self.builder.sub(left, I32(1)), I32(0), initial) as carried:
+            yield carried
+
+    @contextmanager
+    def march(self, pointer: Value, step: int, count: int, initial: Sequence[Value] = ()) -> Iterator[Carried]:
+        """The body `count` times while `index`, a pointer, steps from `pointer` on: it ends where pointers meet, without a
+        counter."""
+        with self._loop(count == 1, pointer, lambda at: self.at(at, step), self.at(pointer, step * count), initial) as carried:
+            yield carried
+
+    @contextmanager
+    def _loop(
+        self, once: bool, start: Value, following: Callable[[Value], Value], end: Value, initial: Sequence[Value]
+    ) -> Iterator[Carried]:
+        """A loop tested at its end: on while the following index is not `end`; none if it runs `once`."""
         builder = self.builder
-        if count == 1:
-            carried = Carried(I32(1), tuple(initial))
+        if once:
+            carried = Carried(start, tuple(initial))
             yield carried
             carried.results = carried.next
             return
         before, body, after = builder.block, builder.append_basic_block("again"), builder.append_basic_block("on")
         builder.branch(body)
         builder.position_at_end(body)
-        index = builder.phi(I32)
-        index.add_incoming(I32(count) if isinstance(count, int) else count, before)
-        phis = [builder.phi(value.type) for value in initial]
-        for phi, value in zip(phis, initial):
+        phis = [builder.phi(value.type) for value in (start, *initial)]
+        for phi, value in zip(phis, (start, *initial)):
             phi.add_incoming(value, before)
-        carried = Carried(index, tuple(phis))
+        carried = Carried(phis[0], tuple(phis[1:]))
         yield carried
-        left = builder.sub(index, I32(1))
-        index.add_incoming(left, builder.block)
-        carried.next = tuple(self._hidden(value) for value in carried.next)
-        for phi, value in zip(phis, carried.next, strict=True):
+        nexts = [self._hidden(value) for value in (following(phis[0]), *carried.next)]
+        for phi, value in zip(phis, nexts, strict=True):
             phi.add_incoming(value, builder.block)
-        builder.cbranch(builder.icmp_signed("!=", left, I32(0)), body, after)
+        carried.next = tuple(nexts[1:])
+        builder.cbranch(builder.icmp_unsigned("!=", nexts[0], end), body, after)
         builder.position_at_end(after)
         carried.results = carried.next

@@ -23,9 +23,7 @@ def stage_of(layer: Layer, channels: Sequence[int]) -> Stage:
     low, high = layer.reach
     chosen = np.asarray(channels, np.int64)
     split = layer.split
-    return Stage(
-        layer.multiplier[chosen], layer.shift[chosen], low[chosen], high[chosen], split.zero_point, split.low, split.high
-    )
+    return Stage(layer.multiplier[chosen], layer.shift[chosen], low[chosen], high[chosen], split.zero_point, split.low, split.high)
 
 
 def word32(value: int) -> int:

@@ -1,11 +1,12 @@
 """Gathering pixels: int8 inputs become int16 pairs in scratch, in the order in which the packed weights want them.
 
 Enters: a convolution's geometry. Leaves: the order of inputs (for packing), scratch sizes, and instructions.
-Invariant: `order` and the instructions are two views of the same runs: word k of a pixel's slot holds the inputs order[2k], order[2k + 1];
+Invariant: `order` and the instructions are two views of the same runs: word k of a pixel's slot holds the inputs order[2k],
+order[2k + 1];
 -1 stands for a half whose weights are 0 (it may hold anything).
 
-A run is a row of neighbouring bytes. Four bytes b0..b3 become (b0, b2) and (b1, b3): LDR, SXTB16, SXTB16 with ROR #8. A slot's words are
-`stride` words apart, so that the same word of neighbouring pixels is one LDRD.
+A run is a row of neighbouring bytes. Four bytes b0..b3 become (b0, b2) and (b1, b3): LDR, SXTB16, SXTB16 with ROR #8. A slot's
+words are `stride` words apart, so that the same word of neighbouring pixels is one LDRD.
 """
 
 from __future__ import annotations
@@ -114,7 +115,8 @@ def _store(dsp: Dsp, pixels: list[list[Value]], into: Value, offset: int, stride
 class Patches:
     """How the inputs of one output pixel are found: the runs of its window.
 
-    A window that leaves the image is first copied to a patch in scratch, with the zero point around it; then both are gathered alike.
+    A window that leaves the image is first copied to a patch in scratch, with the zero point around it; then both are gathered
+    alike.
     """
 
     geometry: Geometry
@@ -192,7 +194,10 @@ class Patches:
         inside = (I32(g.dilation[0] * width * depth), I32(g.dilation[1] * depth))
         if not self.leaves:
             return (self._pixel(dsp, image, top, left), *inside)
-        fits = [builder.icmp_unsigned("<", at, I32(max(size - span + 1, 0))) for at, size, span in zip((top, left), (height, width), self.spans)]
+        fits = [
+            builder.icmp_unsigned("<", at, I32(max(size - span + 1, 0)))
+            for at, size, span in zip((top, left), (height, width), self.spans)
+        ]
         with builder.if_else(builder.and_(*fits)) as (then, otherwise):
             with then:
                 direct, direct_block = self._pixel(dsp, image, top, left), builder.block
@@ -247,5 +252,3 @@ def _scaled(dsp: Dsp, value: Value, factor: int, offset: int) -> Value:
     builder = dsp.builder
     value = value if factor == 1 else builder.mul(value, I32(factor))
     return value if offset == 0 else builder.add(value, I32(offset))
-
-

@@ -1,14 +1,14 @@
 """Reading a contraction: what an int8 kernel needs to know, as numbers, or the sentence why no kernel here can take it.
 
-Enters: a Program's instruction. Leaves: `Layer`: constants as arrays by output channel, the requantisation stage, what is fused behind it,
-and how input and output lie in memory.
+Enters: a Program's instruction. Leaves: `Layer`: constants as arrays by output channel, the requantisation stage, what is fused
+behind it, and how input and output lie in memory.
 Invariant: a `Layer` states everything that the instruction means; what it can't state is declined.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 import numpy as np
@@ -47,8 +47,8 @@ class Layout:
 class Layer:
     """An int8 contraction. Arrays are int64; `weights` is (Co, KH, KW, Ci), depthwise (Co, KH, KW); the others are (Co,).
 
-    acc_low, acc_high: the accumulators that inputs of any value reach. `geometry` of a dense layer is that of a 1x1 convolution on one row
-    of pixels. spatial: the iteration axes of n, y, x (dense: none, none, all row axes); channels: those of the output channel.
+    geometry: of a dense layer that of a 1x1 convolution on one row of pixels, of a depthwise layer on one channel that of a
+    convolution.
     """
 
     instruction: Contract
@@ -72,6 +72,11 @@ class Layer:
         flat = self.weights.reshape(len(self.bias), -1)
         ends = np.stack([flat * (-128 - zero_point), flat * (127 - zero_point)])
         return self.bias + ends.min(0).sum(1), self.bias + ends.max(0).sum(1)
+
+    @property
+    def pixel_axes(self) -> frozenset[int]:
+        """The iteration axes of the pixel (image, row, column; a dense layer's row axes), those of the channel apart."""
+        return frozenset(range(_channel_axes(self.instruction)[0]))
 
     @property
     def rest_axes(self) -> frozenset[int]:
@@ -114,7 +119,7 @@ def _stage(expr: Expr) -> tuple[Expr, Expr, int, int, int] | None:
 
 def read_layer(program: Program, instruction: Primitive, target: Target, kind: str) -> Layer | str:
     """The layer behind a contraction of geometry `kind`, or why it is not one."""
-    if not isinstance(instruction, Contract) or instruction.geometry is None or instruction.geometry.kind != kind:
+    if not isinstance(instruction, Contract) or instruction.geometry is None or _common(instruction.geometry).kind != kind:
         return f"not a {kind} layer"
     if "dsp" not in target.has:
         return f"{target.name} has no DSP extension (SMLAD)"
@@ -132,11 +137,14 @@ def read_layer(program: Program, instruction: Primitive, target: Target, kind: s
         return "its result does not begin with a requantisation to int8"
     if not -128 <= split.low <= split.high <= 127:
         return f"the clamp [{split.low}, {split.high}] is not inside int8"
-    return _with_constants(program, instruction, _as_pixels(geometry), split)
+    return _with_constants(program, instruction, _common(geometry), split)
 
 
-def _as_pixels(geometry: Geometry) -> Geometry:
-    """A dense layer as a 1x1 convolution on one row of pixels."""
+def _common(geometry: Geometry) -> Geometry:
+    """A dense layer as a 1x1 convolution on one row of pixels; a depthwise layer on a single channel as the convolution that it
+    is."""
+    if geometry.kind == "depthwise" and geometry.input[3] == 1:
+        return replace(geometry, kind="conv", multiplier=1)
     if geometry.kind != "dense":
         return geometry
     rows, depth, channels = geometry.input[0], geometry.input[3], geometry.output[3]
@@ -157,6 +165,8 @@ def _with_constants(program: Program, instruction: Contract, geometry: Geometry,
     bias, multiplier, shift = (found[name].reshape(-1) for name in ("bias", "multiplier", "shift"))  # type: ignore[union-attr]
     if multiplier.min() < 0:
         return "a negative multiplier"
+    if shift.min() < -31 or shift.max() > 30:
+        return f"shifts from {shift.min()} to {shift.max()} (at most 31 right, 30 left)"
     out = _layout(program, instruction, geometry)
     if isinstance(out, str):
         return out
@@ -270,4 +280,5 @@ def _conv_index(instruction: Contract, geometry: Geometry) -> tuple[Affine, ...]
     rank = len(instruction.space)
     rows = Affine(((1, geometry.stride[0]), (rank, geometry.dilation[0])), -geometry.pad_top)
     columns = Affine(((2, geometry.stride[1]), (rank + 1, geometry.dilation[1])), -geometry.pad_left)
-    return (axis(0), rows, columns, axis(3) if geometry.kind == "depthwise" else axis(rank + 2))
+    is_depthwise = instruction.geometry is not None and instruction.geometry.kind == "depthwise"
+    return (axis(0), rows, columns, axis(3) if is_depthwise else axis(rank + 2))

@@ -3,9 +3,9 @@
 Enters: weights by channel, a requantisation form. Leaves: int32 words, group by group: biases, weights, requantisation constants.
 Invariant: SMLAD over a group's words leaves 256 * A + B and B in two accumulators (interleaved), or A and B themselves (plain).
 
-Interleaved: a half is 256 * a + b for weights a, b of the two channels, so that SMLAD(word, x) sums 256 * A + B, SMLAD(SXTB16(word), x)
-sums B, and their difference is 256 * A modulo 2^32: exact while A stays inside 24 bits, which is proved for each channel from its weights.
-Plain: four bytes of one channel, expanded as activations are.
+Interleaved: a half is 256 * a + b for weights a, b of the two channels, so that SMLAD(word, x) sums 256 * A + B,
+SMLAD(SXTB16(word), x) sums B, and their difference is 256 * A modulo 2^32: exact while A stays inside 24 bits, which is proved for
+each channel from its weights. Plain: four bytes of one channel, expanded as activations are.
 """
 
 from __future__ import annotations
@@ -23,12 +23,16 @@ _ROOM = (1 << 23) - (1 << 18)  # A's range, with room for the solver's delta
 
 @dataclass(frozen=True)
 class Tile:
-    """What one turn of the inner loops computes: `pixels` times `pairs` of channels, `unroll` words of a slot in each of `turns`."""
+    """What one turn of the inner loops computes: `pixels` times `pairs` of channels, `unroll` words of a slot in each of `turns`.
+
+    share_code: prefer code that layers of other sizes can use too, although it is a little slower.
+    """
 
     pixels: int
     pairs: int
     unroll: int
     turns: int
+    share_code: bool = False
 
     @property
     def words(self) -> int:
@@ -38,7 +42,8 @@ class Tile:
 
 @dataclass(frozen=True)
 class Packed:
-    """Packed weights and how they are packed. `channels`: the channel at each place, the last one twice where their number is odd."""
+    """Packed weights and how they are packed. `channels`: the channel at each place, the last one twice where their number is
+    odd."""
 
     channels: tuple[int, ...]
     interleaved: bool
@@ -67,7 +72,13 @@ class Packed:
     @property
     def code(self) -> tuple:
         """All that the code of a product depends on, sizes apart."""
-        return self.tile.pairs, self.is_odd and (self.groups == 1), self.is_odd, self.interleaved, tuple(place.code for place in self.places)
+        return (
+            self.tile.pairs,
+            self.is_odd and (self.groups == 1),
+            self.is_odd,
+            self.interleaved,
+            tuple(place.code for place in self.places),
+        )
 
     @property
     def places(self) -> tuple[Place, Place]:
@@ -133,7 +144,8 @@ def _plain(weights: np.ndarray) -> np.ndarray:
 
 
 def _grouped(header: np.ndarray, words: np.ndarray, constants: np.ndarray, tile: Tile) -> np.ndarray:
-    """The stream of groups. The weights (pairs, steps, words a step) of a group's pairs alternate step by step, as they are loaded."""
+    """The stream of groups. The weights (pairs, steps, words a step) of a group's pairs alternate step by step, as they are
+    loaded."""
     groups = len(header) // tile.pairs
     blocks = words.reshape(groups, tile.pairs, *words.shape[1:]).swapaxes(1, 2).reshape(groups, -1)
     stream = np.concatenate([header.reshape(groups, -1), blocks, constants.reshape(groups, -1)], 1)

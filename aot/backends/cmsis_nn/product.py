@@ -3,7 +3,8 @@
 Enters: packed weights and where slots, weights and outputs lie. Leaves: the loops over channel groups and words of a slot.
 Invariant: at most eight accumulators are alive, which with weights, pixels and two pointers fill the registers and no more.
 
-Cost of the inner loop for a word of 4 pixels and 2 channels: LDR weights, SXTB16, 2 LDRD pixels, 8 SMLAD = 12 instructions for 16 products.
+Cost of the inner loop for a word of 4 pixels and 2 channels: LDR weights, SXTB16, 2 LDRD pixels, 8 SMLAD = 12 instructions for 16
+products.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ from aot.llvm.types import I32, POINTER, Value
 class Core:
     """`pixels` slots, their words `stride` apart, times all channel groups; `unroll` words a turn (it divides the packing's words).
 
-    A core with several turns takes the numbers of turns and groups and the distance of output pixels as arguments, so that layers of
-    different sizes share it; one with a single turn has them in its code.
+    A core with several turns takes the numbers of turns and groups and the distance of output pixels as arguments, so that layers
+    of different sizes share it; one with a single turn has them in its code.
     """
 
     packed: Packed
@@ -39,7 +40,7 @@ class Core:
 
     @property
     def is_long(self) -> bool:
-        return self.turns > 1
+        return self.turns > 1 or (self.packed.tile.share_code and self.unroll == self.packed.tile.unroll)
 
     def call(self, dsp: Dsp, place: Placement) -> None:
         """Call the core as a local function, which layers alike share and whose loops have all registers to themselves.
@@ -71,13 +72,15 @@ class Core:
     def emit(self, dsp: Dsp, place: Placement, groups: int | Value = 0, turns: int | Value = 0) -> None:
         """Loop over the channel groups; `groups` and `turns` where they are not known to the code."""
         pairs = self.packed.tile.pairs
-        start = [place.weights, place.out] + ([I32(0)] if place.wants_channel else [])
-        with dsp.repeat(groups or self.packed.groups, start) as carried:
-            weights, out, *channel = carried.values
+        busy = self.pixels * pairs > 2 and not self.is_long
+        kept = _Kept(dsp, [place.out] + ([I32(0)] if place.wants_channel else []), busy)
+        with dsp.repeat(groups or self.packed.groups, [place.weights, *kept.start]) as carried:
+            weights, *values = carried.values
             sums, constants = self._sums(dsp, weights, place.slots, turns or self.turns)
+            out, *channel = kept.read(values)
             behind = self._finish(dsp, place, sums, constants, out, channel[0] if channel else None, carried.index)
             advanced = [dsp.builder.add(channel[0], I32(2 * pairs))] if channel else []
-            carried.next = (behind, dsp.at(out, 2 * pairs * place.output.nbytes), *advanced)
+            carried.next = (behind, *kept.write([dsp.at(out, 2 * pairs * place.output.nbytes), *advanced]))
 
     def _sums(self, dsp: Dsp, weights: Value, slots: Value, turns: int | Value) -> tuple[list[list[Value]], Value]:
         """The accumulators [place][pixel] of a group, and where its constants lie."""
@@ -185,10 +188,35 @@ class Core:
         return dsp.at(constants, 8 * packed.tile.pairs * packed.constant_count)
 
     def _step(self, dsp: Dsp, groups_left: Value) -> Value:
-        """From a pair's first channel to its second: 1, but 0 in the last group of an odd number of channels (both are the same one)."""
+        """From a pair's first channel to its second: 1, but 0 in the last group of an odd number of channels (both are the same
+        one)."""
         if self.packed.groups == 1:
             return I32(0)
         return dsp.builder.zext(dsp.builder.icmp_signed("!=", groups_left, I32(1)), I32)
+
+
+class _Kept:
+    """Values that a loop carries but its inner part does not need: on the stack, where that part needs all registers.
+
+    LLVM would rather spill accumulators: where inner part and loop are one block, it takes them for equally busy.
+    """
+
+    def __init__(self, dsp: Dsp, values: Sequence[Value], on_stack: bool) -> None:
+        self.dsp = dsp
+        self.slots = [dsp.stack(1) for _ in values] if on_stack else []
+        self.types = [value.type for value in values]
+        self.start = self.write(values)
+
+    def read(self, carried: Sequence[Value]) -> list[Value]:
+        """The values at this turn, from what the loop carries."""
+        loads = zip(self.slots, self.types)
+        return [self.dsp.volatile_load(slot, type, 4) for slot, type in loads] if self.slots else list(carried)
+
+    def write(self, values: Sequence[Value]) -> list[Value]:
+        """Keep them for the next turn; what the loop has to carry."""
+        for slot, value in zip(self.slots, values):
+            self.dsp.volatile_store(value, slot, 4)
+        return [] if self.slots else list(values)
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
 """Requantisation solver: the cheapest instructions that equal TFLite's double rounding on every accumulator a layer can reach.
 
 Enters: each channel's multiplier, shift and reachable accumulator range, the output's zero point and clamp. Leaves: a `Form`.
-Invariant: requantisation with a clamp is a monotone step function, so its thresholds (the smallest accumulator that gives at least k, for
-each k) fix it; a `Form` has the same thresholds inside the reachable range, which is a proof by integers, not a test.
+Invariant: requantisation with a clamp is a monotone step function, so its thresholds (the smallest accumulator that gives at least
+k, for each k) fix it; a `Form` has the same thresholds inside the reachable range, which is a proof by integers, not a test.
 
 The forms, for u = (acc + delta) << pre and all of a layer's channels alike:
 * saturate: y = SSAT8((offset + (u * multiplier >> 32)) >> right)                                      SMMLA, SSAT
@@ -32,8 +32,8 @@ _CHUNK = 1 << 12
 
 @dataclass(frozen=True)
 class Stage:
-    """What is to be computed: for each channel multiplier and shift (TFLite's) and the reachable accumulators [acc_low, acc_high], int64
-    arrays of one length; for the layer zero_point, and the clamp [low, high] inside int8."""
+    """What is to be computed: for each channel multiplier and shift (TFLite's) and the reachable accumulators [acc_low, acc_high],
+    int64 arrays of one length; for the layer zero_point, and the clamp [low, high] inside int8."""
 
     multiplier: np.ndarray
     shift: np.ndarray
@@ -52,9 +52,9 @@ class Stage:
 class Form:
     """How to compute a stage. Arrays are int64, one entry a channel.
 
-    kind, pre (left shifts before the multiplication; `pre[n]` is the kernel's choice for the channel's place), delta (add to the bias).
-    saturate, signed: multiplier (int32, >= 0), offset, correction (0 unless signed), right (for pre 0: the shift is right + pre).
-    uniform: `right` is the same for each channel. clamp: the clamp that SSAT does not already do, or None.
+    kind, pre (left shifts before the multiplication; `pre[n]` is the kernel's choice for the channel's place), delta (add to the
+    bias). saturate, signed: multiplier (int32, >= 0), offset, correction (0 unless signed), right (for pre 0: the shift is right +
+    pre). uniform: `right` is the same for each channel. clamp: the clamp that SSAT does not already do, or None.
     exact: multiplier, left, right are TFLite's.
     """
 
@@ -89,8 +89,8 @@ def tflite(stage: Stage, acc: np.ndarray) -> np.ndarray:
 
 
 def solve(stage: Stage, pre_choices: tuple[np.ndarray, ...]) -> Form:
-    """The cheapest form. `pre_choices`: for each choice the left shift of every channel, in the order to try; a choice whose shifted
-    accumulators leave int32 is skipped."""
+    """The cheapest form. `pre_choices`: for each choice the left shift of every channel, in the order to try; a choice whose
+    shifted accumulators leave int32 is skipped."""
     if not _is_regular(stage):
         return _exact(stage, np.zeros(stage.channels, np.int64))
     thresholds = _thresholds(stage)
@@ -113,7 +113,8 @@ def varies(stage: Stage) -> np.ndarray:
 
 
 def _live(stage: Stage, thresholds: np.ndarray) -> np.ndarray:
-    return ((thresholds > stage.acc_low[:, None]) & (thresholds <= stage.acc_high[:, None])).any(1)
+    reached = (thresholds > stage.acc_low[:, None]) & (thresholds <= stage.acc_high[:, None])
+    return np.any(reached, axis=1)
 
 
 def apply(form: Form, acc: np.ndarray) -> np.ndarray:
@@ -183,8 +184,9 @@ def _attempt(stage: Stage, thresholds: np.ndarray, kind: Kind, pre: np.ndarray, 
     too_large = np.maximum(-stage.acc_low, stage.acc_high) << pre >= 1 << 31
     if (live & too_large).any():
         return None
+    zeros = np.zeros(stage.channels, np.int64)
     for right in _shifts(stage, pre, live, uniform):
-        form = Form(kind, pre, *(np.zeros(stage.channels, np.int64) for _ in range(4)), right, uniform, clamp)
+        form = Form(kind, pre, zeros, zeros, zeros, zeros, right, uniform, clamp)
         for multiplier in _scaled(stage, right, live):
             found = _fit(stage, thresholds, levels, replace(form, multiplier=multiplier))
             if found is not None:
@@ -193,7 +195,8 @@ def _attempt(stage: Stage, thresholds: np.ndarray, kind: Kind, pre: np.ndarray, 
 
 
 def _shifts(stage: Stage, pre: np.ndarray, live: np.ndarray, uniform: bool) -> list[np.ndarray]:
-    """Candidate shifts. The largest that keeps every multiplier in int32 keeps most bits; a round one close below lets layers share code."""
+    """Candidate shifts. The largest that keeps every multiplier in int32 keeps most bits; a round one close below lets layers
+    share code."""
     largest = np.minimum(-stage.shift - 1, _MOST_RIGHT - pre)
     least = int(largest[live].min()) if live.any() else 0
     if not uniform:
@@ -242,11 +245,13 @@ def _open(bounds: Bounds) -> bool:
     return all(low < high for low, high in bounds)
 
 
-def _bounds(stage: Stage, thresholds: np.ndarray, levels: np.ndarray, form: Form, acc_low: np.ndarray, acc_high: np.ndarray) -> Bounds:
+def _bounds(
+    stage: Stage, thresholds: np.ndarray, levels: np.ndarray, form: Form, acc_low: np.ndarray, acc_high: np.ndarray
+) -> Bounds:
     """For each channel [L, U): where delta * step + offset * 2^32 must lie for the form to step exactly at the thresholds.
 
-    With step = multiplier << pre and unit = 2^(32 + right + pre), level k is reached at acc iff acc * step + O >= k * unit. So O is at least
-    k * unit - T * step, and less than k * unit - (T - 1) * step; thresholds out of reach bind at the ends of the range.
+    With step = multiplier << pre and unit = 2^(32 + right + pre), level k is reached at acc iff acc * step + O >= k * unit. So O
+    is at least k * unit - T * step, and less than k * unit - (T - 1) * step; thresholds out of reach bind at the ends of the range.
     The differences are small although their terms pass int64: they are taken modulo 2^64, relative to the zero point.
     """
     step = form.multiplier << form.pre
@@ -308,7 +313,8 @@ def _offset_and_delta(stage: Stage, form: Form, n: int, low: int, high: int) -> 
 
 
 def _deltas(step: int, low: int, width: int) -> Iterator[int]:
-    """Deltas, nearest to 0 first, for which an offset exists: ceil((low - delta * step) / 2^32) * 2^32 stays under low - delta * step + width."""
+    """Deltas, nearest to 0 first, for which an offset exists: ceil((low - delta * step) / 2^32) * 2^32 stays under low - delta *
+    step + width."""
     if width >= 1 << 32:
         yield 0
     if width <= 0:
@@ -335,8 +341,8 @@ def _in_range(stage: Stage, form: Form) -> bool:
 
 
 def _prove(stage: Stage, form: Form, thresholds: np.ndarray) -> None:
-    """Compare the form with the thresholds on both sides of each, and at the ends of the range: monotone functions that agree there agree
-    everywhere. (The signed form is monotone on either side of zero: -1 and 0 are compared too.)"""
+    """Compare the form with the thresholds on both sides of each, and at the ends of the range: monotone functions that agree
+    there agree everywhere. (The signed form is monotone on either side of zero: -1 and 0 are compared too.)"""
     low, high = stage.acc_low[:, None], stage.acc_high[:, None]
     around = np.concatenate([thresholds, thresholds - 1, low, high, np.full_like(low, -1), np.zeros_like(low)], 1)
     points = np.clip(around, low, high)

@@ -19,7 +19,8 @@ from aot.llvm.types import I32, POINTER, Value
 
 @dataclass(frozen=True)
 class Frame:
-    """A body under construction. source, target: first bytes of input and output buffer; table: packed weights; y0, y1: output rows."""
+    """A body under construction. source, target: first bytes of input and output buffer; table: packed weights; y0, y1: output
+    rows."""
 
     dsp: Dsp
     source: Value
@@ -31,21 +32,21 @@ class Frame:
 
 
 def emit_body(function: KernelFunction, names: tuple[str, str, str], body: Callable[[Frame], None], kind: str, key: object) -> None:
-    """Emit a kernel through `body`. `names`: input, output and table buffer. Without a key (None) the body stands in the kernel's own
-    function: what is fused behind it reads the function's other arguments."""
-    pointers = [function.pointer(name) for name in names]
+    """Emit a kernel through `body`. `names`: input, output and table buffer. Without a key (None) the body stands in the kernel's
+    own function: what is fused behind it reads the function's other arguments."""
+    source, target, table = (function.pointer(name) for name in names)
     if key is None:
-        body(Frame(Dsp(function), *pointers, function.scratch, function.y0, function.y1))
+        body(Frame(Dsp(function), source, target, table, function.scratch, function.y0, function.y1))
         return
 
     def build(shared: ir.Function) -> None:
         builder = ir.IRBuilder(shared.append_basic_block("entry"))
-        body(Frame(Dsp(function, builder), *shared.args))
+        body(Frame(Dsp(function, builder), *shared.args))  # type: ignore[call-arg]
         builder.ret_void()
 
     type = ir.FunctionType(ir.VoidType(), [POINTER] * 4 + [I32, I32])
     shared = function.helper(f"{kind}_{digest(key)}", type, build)
-    function.builder.call(shared, [*pointers, function.scratch, function.y0, function.y1])
+    function.builder.call(shared, [source, target, table, function.scratch, function.y0, function.y1])
 
 
 def digest(key: object) -> str:

@@ -1,0 +1,304 @@
+"""The DSP kernels on an emulated Cortex-M against the numpy meaning of their instructions, every byte, with guards around every
+buffer.
+
+Sweeps are sampled; AOT_SWEEP=1 makes them thirty times as long.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from aot.backends.cmsis_nn import BACKEND
+from aot.graph.expr import Const, Load, Lookup, Unary, add, axis, cast, clamp, integer, mul, real, sub
+from aot.graph.ir import DType
+from aot.lower.implementation import Implementation
+from aot.lower.program import Buffer, Program
+from aot.target import Target, load_target
+from tests.backends import emulator
+from tests.backends.contracts import INT8, Case, expected, inputs_of, program_of
+from tests.graph.lowered import sweep
+
+pytest.importorskip("unicorn", reason="the emulator Unicorn is not installed")
+
+M4 = load_target("cortex-m4")
+CHANNELS = (1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 33)
+NUMBERS = {
+    "zero_point": (-128, -1, 0, 127),
+    "out_zero_point": (-128, -128, -1, 0, 127),
+    "activation": ("none", "none", "relu", "relu6", "inside"),
+    "scale": ("fitting", "fitting", "fitting", 2**-20, 0.3, 1.0, 1.7, "wide", "dead"),
+    "bias": ("some", "some", "none", "large"),
+    "batch": (1, 1, 2),
+}
+
+
+def claim(program: Program, target: Target = M4) -> Implementation:
+    """The first kernel's implementation."""
+    answers = [kernel.claim(program, program.instructions[0], target) for kernel in BACKEND.kernels]
+    found = next((answer for answer in answers if isinstance(answer, Implementation)), None)
+    assert found is not None, answers
+    return found
+
+
+def check(program: Program, seed: int = 1, target: Target = M4, split: bool = False, **options) -> Implementation:
+    """Run it at once, and in two steps of rows, and compare."""
+    implementation = claim(program, target)
+    inputs = inputs_of(program, seed)
+    rows = implementation.rows
+    middle = rows.count // 2 // rows.per_step * rows.per_step
+    ranges = [(0, middle), (middle, rows.count)] if split and middle else None
+    background = options.pop("background", 0)
+    wanted = expected(program, inputs, background)
+    if options.get("in_place"):
+        inputs = {**inputs}
+    outcome = emulator.run(program, implementation, target, inputs, ranges, background, **options)
+    different = np.argwhere(outcome.out != wanted)
+    assert not different.size, f"{len(different)} of {wanted.size} differ, the first at {different[0]}; {implementation.notes}"
+    return implementation
+
+
+def numbers(choice: dict, channels: int) -> dict:
+    """The fields of a Case for picks from NUMBERS."""
+    zero_point = choice["out_zero_point"]
+    clamps = {
+        "none": (-128, 127),
+        "relu": (zero_point, 127),
+        "relu6": (zero_point, min(127, zero_point + 100)),
+        "inside": (-60, 70),
+    }
+    scale = choice["scale"]
+    scales = {
+        "fitting": (),
+        "wide": tuple(np.exp(np.linspace(-9, -1, channels))),
+        "dead": tuple(0.0 if number % 3 == 0 else 0.002 * (1 + number) for number in range(channels)),
+    }.get(scale, (scale,))
+    low, high = clamps[choice["activation"]]
+    fields = {"zero_point": choice["zero_point"], "out_zero_point": zero_point, "low": low, "high": high, "scales": scales}
+    return {**fields, "bias": choice["bias"] != "none", "large_bias": choice["bias"] == "large"}
+
+
+def padded(image, kernel, stride, dilation, padding) -> tuple[int, int, int, int]:
+    """`padding`, with more behind where the kernel would not fit."""
+    spans = [(size - 1) * gap + 1 for size, gap in zip(kernel, dilation)]
+    missing = [max(0, spans[k] - image[k] - padding[2 * k] - padding[2 * k + 1]) for k in range(2)]
+    return padding[0], padding[1] + missing[0], padding[2], padding[3] + missing[1]
+
+
+WINDOWS = {
+    "height": (1, 2, 3, 5, 8),
+    "width": (1, 2, 3, 5, 6, 9),
+    "stride": ((1, 1), (1, 1), (2, 2), (1, 2), (3, 1)),
+    "dilation": ((1, 1), (1, 1), (1, 1), (2, 2), (1, 2)),
+    "padding": ((0, 0, 0, 0), (1, 1, 1, 1), (0, 1, 0, 1), (2, 0, 1, 2)),
+}
+
+
+def windowed(number: int, choice: dict, **fields) -> Case:
+    size = (choice["height"], choice["width"])
+    padding = padded(size, choice["kernel"], choice["stride"], choice["dilation"], choice["padding"])
+    image = (choice["batch"], *size, choice["depth"])
+    return Case(
+        image=image,
+        kernel=choice["kernel"],
+        stride=choice["stride"],
+        dilation=choice["dilation"],
+        padding=padding,
+        seed=number,
+        **fields,
+    )
+
+
+KERNELS = ((1, 1), (1, 1), (3, 3), (3, 3), (2, 2), (5, 5), (3, 1), (2, 5))
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_convolutions(part: int) -> None:
+    choices = {**NUMBERS, **WINDOWS, "kernel": KERNELS, "depth": CHANNELS, "channels": CHANNELS}
+    for number, choice in enumerate(sweep(20, part, **choices)):
+        case = windowed(number, choice, channels=choice["channels"], **numbers(choice, choice["channels"]))
+        check(program_of(case), number, split=True)
+
+
+FILTERS = ((3, 3), (3, 3), (3, 3), (3, 1), (3, 2), (1, 1), (2, 2), (5, 5), (5, 3), (7, 2), (10, 4))
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_depthwise(part: int) -> None:
+    choices = {**NUMBERS, **WINDOWS, "kernel": FILTERS, "depth": CHANNELS, "multiplier": (1, 1, 1, 2, 3)}
+    for number, choice in enumerate(sweep(20, part, **choices)):
+        channels = choice["depth"] * choice["multiplier"]
+        fields = numbers(choice, channels)
+        case = windowed(number, choice, kind="depthwise", multiplier=choice["multiplier"], **fields)
+        check(program_of(case), number, split=True)
+
+
+def test_dense() -> None:
+    choices = {**NUMBERS, "rows": (1, 1, 2, 3, 5, 8), "depth": (*CHANNELS, 64, 100, 640), "channels": CHANNELS}
+    for number, choice in enumerate(sweep(40, 9, **choices)):
+        image = (choice["rows"], 1, 1, choice["depth"])
+        fields = numbers(choice, choice["channels"])
+        check(program_of(Case("dense", image, choice["channels"], seed=number, **fields)), number)
+
+
+@pytest.mark.parametrize("name", ["cortex-m7", "cortex-m33"])
+def test_other_cores(name: str) -> None:
+    target = load_target(name)
+    check(program_of(Case(padding=(1, 1, 1, 1))), target=target)
+    check(program_of(Case("depthwise", padding=(1, 1, 1, 1))), target=target)
+    check(program_of(Case("dense", (1, 1, 1, 33), 9)), target=target)
+
+
+# Forms and packings that random layers rarely need.
+
+
+def test_sums_too_wide_for_two_channels_a_word() -> None:
+    for case in (Case("dense", (1, 1, 1, 1300), 6), Case("dense", (3, 1, 1, 1300), 5), Case("conv", (1, 5, 5, 160), 6)):
+        implementation = check(program_of(replace(case, zero_point=-128)))
+        assert "pre 0/8" not in implementation.notes[0]
+
+
+def test_exact_rounding() -> None:
+    for kind in ("conv", "depthwise", "dense"):
+        image = (2, 1, 1, 9) if kind == "dense" else (1, 5, 4, 9)
+        for scale in (3e6, 2.0**30, 70000.0):
+            case = Case(kind, image, 7, padding=(1, 1, 1, 1) if kind != "dense" else (0,) * 4, scales=(scale,), out_zero_point=3)
+            assert check(program_of(case)).notes[0] == "exact"
+
+
+def test_own_shifts() -> None:
+    scales = tuple(2.0 ** -(4 + number) * 1.37 for number in range(12))
+    for kind in ("conv", "depthwise", "dense"):
+        image = (2, 1, 1, 12) if kind == "dense" else (1, 5, 4, 12)
+        for zero_point in (-128, 11):
+            check(program_of(Case(kind, image, 12, scales=scales, out_zero_point=zero_point)))
+
+
+def test_weights_of_minus_128() -> None:
+    for kind, image in (("conv", (1, 4, 4, 6)), ("dense", (1, 1, 1, 40)), ("depthwise", (1, 4, 4, 6))):
+        program = program_of(Case(kind, image, 6))
+        program["w"].data.flags.writeable = True
+        program["w"].data[...] = np.where(program["w"].data < 0, -128, program["w"].data)
+        check(program)
+
+
+def test_extreme_inputs() -> None:
+    for seed in (3, 6, 9):  # inputs_of makes these all -128 or 127
+        check(program_of(Case(padding=(1, 1, 1, 1), seed=seed)), seed)
+        check(program_of(Case("depthwise", padding=(1, 1, 1, 1), seed=seed)), seed)
+
+
+# What is fused behind, and where results go.
+
+
+def residual(result, index):
+    """A sum with another tensor, rescaled: what a fused ADD looks like."""
+    other = sub(cast(Load("r", index, INT8), DType.INT32), integer(3))
+    total = add(mul(cast(result, DType.INT32), integer(3)), mul(other, integer(5)))
+    return cast(clamp(total, -128, 127), INT8)
+
+
+FUSABLE = (
+    Case("conv", (1, 6, 7, 8), 7, padding=(1, 1, 1, 1)),
+    Case("conv", (2, 6, 8, 8), 8, (1, 1)),
+    Case("conv", (1, 7, 7, 5), 6, (3, 3), (2, 2)),
+    Case("depthwise", (2, 5, 7, 9), padding=(1, 1, 1, 1)),
+    Case("depthwise", (1, 6, 6, 3), kernel=(5, 5), padding=(2, 2, 2, 2), multiplier=2),
+    Case("dense", (1, 1, 1, 20), 10),
+    Case("dense", (3, 1, 1, 20), 9),
+)
+
+
+@pytest.mark.parametrize("case", FUSABLE, ids=str)
+def test_fused_operand(case: Case) -> None:
+    shape = program_of(case)["y"].shape
+    program = program_of(case, residual, extra=[Buffer("r", INT8, shape, "input")])
+    check(program, split=True)
+    in_place = replace_role(program, "r", "temporary")
+    implementation = claim(in_place)
+    assert implementation.overwrites == ("r",)
+    inputs = inputs_of(program)
+    outcome = emulator.run(in_place, implementation, M4, inputs, in_place="r")
+    assert (outcome.out == expected(program, inputs)).all()
+
+
+def replace_role(program: Program, name: str, role) -> Program:
+    return replace(program, buffers=tuple(replace(one, role=role) if one.name == name else one for one in program.buffers))
+
+
+@pytest.mark.parametrize("case", FUSABLE, ids=str)
+def test_fused_table_and_float(case: Case) -> None:
+    table = np.random.default_rng(5).integers(-128, 128, 256).astype(np.int8)
+
+    def lookup(result, index):
+        return Lookup("table", add(cast(result, DType.INT32), integer(128)), INT8)
+
+    check(program_of(case, lookup, extra=[Buffer("table", INT8, (256,), "constant", data=table)]))
+
+    def dequantise(result, index):
+        return mul(cast(sub(cast(result, DType.INT32), integer(7)), DType.FLOAT32), real(0.125))
+
+    check(program_of(case, dequantise))
+
+    def sign(result, index):
+        return Unary("neg", cast(result, DType.INT16))
+
+    check(program_of(case, sign))
+
+
+@pytest.mark.parametrize("kind", ["conv", "depthwise"])
+@pytest.mark.parametrize(
+    ("shape", "offsets"),
+    [((2, 5, 6, 20), (0, 0, 0, 7)), ((2, 9, 6, 8), (0, 3, 0, 0)), ((2, 5, 11, 8), (0, 0, 4, 0)), ((3, 8, 9, 15), (1, 2, 3, 4))],
+)
+def test_parts_of_larger_outputs(kind: str, shape: tuple, offsets: tuple) -> None:
+    case = Case(kind, (2, 5, 6, 8), 8, padding=(1, 1, 1, 1))
+    store = tuple(axis(number, 1, offset) for number, offset in enumerate(offsets))
+    check(program_of(case, store=store, out_shape=shape), split=True, background=77)
+    program = program_of(case, residual, store, shape, [Buffer("r", INT8, (2, 5, 6, 8), "input")])
+    check(program, split=True, background=77)
+
+
+def test_dense_part_of_larger_output() -> None:
+    case = Case("dense", (3, 1, 1, 20), 9)
+    check(program_of(case, store=(axis(0), axis(1, 1, 4)), out_shape=(3, 17)), background=77)
+
+
+# Declining.
+
+
+def refusals(program: Program, target: Target = M4) -> list[str]:
+    answers = [kernel.claim(program, program.instructions[0], target) for kernel in BACKEND.kernels]
+    assert all(isinstance(answer, str) for answer in answers)
+    return [answer for answer in answers if not answer.startswith("not a ")]
+
+
+@pytest.mark.parametrize("name", ["cortex-m0", "cortex-m0plus", "cortex-m3"])
+def test_cores_without_dsp_decline(name: str) -> None:
+    assert refusals(program_of(Case()), load_target(name)) == [f"{name} has no DSP extension (SMLAD)"] * 2
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"right_zero_point": 3}, "weights with a zero point"),
+        ({"result": Const(0, INT8)}, "does not begin with a requantisation"),
+        ({"store": (axis(0), axis(1), axis(3), axis(2))}, "not stored next to each other"),
+        ({"initial": Load("x", (axis(0), axis(1), axis(2), axis(3)), INT8)}, "bias is not a constant"),
+        ({"left": Load("x", (axis(0), axis(1), axis(2, 1, 1), axis(6)), INT8)}, "index map"),
+        ({"geometry": None}, ""),
+    ],
+)
+def test_what_is_declined(change: dict, reason: str) -> None:
+    program = program_of(Case(image=(1, 5, 5, 3), channels=3, padding=(1, 1, 1, 1)))
+    changed = replace(program, instructions=(replace(program.instructions[0], **change),))
+    assert all(reason in answer for answer in refusals(changed))
+
+
+def test_grouped_convolutions_are_declined() -> None:
+    program = program_of(Case())
+    contract = program.instructions[0]
+    grouped = replace(contract, geometry=replace(contract.geometry, groups=2))
+    assert all("groups" in answer for answer in refusals(replace(program, instructions=(grouped,))))
