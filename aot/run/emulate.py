@@ -7,6 +7,7 @@ starts in the second, so that an access outside in either direction faults.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 from collections.abc import Sequence
 from types import ModuleType
@@ -30,20 +31,27 @@ _CHECKED = 3_000_000  # instructions whose accesses' alignment is checked, which
 
 
 def run(bundle: Bundle, entry: Entry, inputs: Sequence[np.ndarray], limit: int) -> RunResult:
-    """Run the entry twice, with regions at the ends and at the starts of pages, and with other garbage in outputs and workspace."""
+    """Run the entry twice, with regions at the ends and at the starts of pages, and with other garbage in outputs and workspace.
+
+    A third run checks only the alignment of its accesses: hooked on those, Unicorn 2.1 gets predicated loads wrong.
+    """
     unicorn = _unicorn()
-    machines = []
-    for at_end, seed, guard in ((True, 1, 0xA5), (False, 2, 0x3C)):
+
+    def machine(at_end: bool, seed: int, guard: int) -> _Machine:
         regions = memory.arguments(bundle, entry, inputs, seed)
         layout = lay_out(bundle, entry, regions, _GRID, at_end=at_end, guard=guard)
-        machine = _Machine(unicorn, bundle.target, entry, layout, limit)
-        machine.call(check_alignment=not at_end and _allows_unaligned(bundle.target))
-        machines.append(machine)
-    for machine in machines:  # after both calls: a fault names the layer, a changed guard does not
-        machine.check()
-    first, second = (memory.outputs(bundle, entry, machine.contents()) for machine in machines)
+        return _Machine(unicorn, bundle.target, entry, layout, limit)
+
+    machines = (machine(True, 1, 0xA5), machine(False, 2, 0x3C))
+    for each in machines:
+        each.call()
+    if _allows_unaligned(bundle.target):
+        machine(True, 1, 0xA5).check_alignment()
+    for each in machines:  # after both calls: a fault names the layer, a changed guard does not
+        each.check()
+    first, second = (memory.outputs(bundle, entry, each.contents()) for each in machines)
     memory.same_outputs(entry, first, second)
-    stack = max(machine.stack_peak() for machine in machines)
+    stack = max(each.stack_peak() for each in machines)
     check_stack(entry, stack)
     return RunResult(first, machines[0].instructions, stack, machines[0].per_layer(), "unicorn")
 
@@ -89,37 +97,37 @@ class _Machine:
         self._engine.hook_add(unicorn.UC_HOOK_MEM_INVALID, self._on_fault)
         self._add_hook(unicorn.UC_HOOK_BLOCK, compiled_hooks().block)
 
-    def call(self, check_alignment: bool) -> None:
+    def call(self) -> None:
         """Call the entry; InternalError where it faults or runs too long."""
+        problem = ""
+        try:
+            self._start(self._limit)
+        except self._unicorn.UcError as error:
+            problem = self._explain(error)
+        if problem:
+            self._raise(problem, self._fault[1] if self._fault else None, self._read("pc"))
+        if self._watch.state.left < 0:
+            self._raise(f"still running after {self._limit} instructions", None, self._read("pc"))
+        self._watch.check()
+
+    def check_alignment(self) -> None:
+        """Call the entry; InternalError where one of its first accesses is unaligned as the core does not allow."""
+        kinds = self._unicorn.UC_HOOK_MEM_READ | self._unicorn.UC_HOOK_MEM_WRITE
+        self._add_hook(kinds, compiled_hooks().access)
+        with contextlib.suppress(self._unicorn.UcError):  # `call` reports what goes wrong without the hook
+            self._start(min(_CHECKED, self._limit))
+        state = self._watch.state
+        if state.fault:
+            self._raise(f"an unaligned access of {state.fault_nbytes} bytes at {state.fault:#x}", state.fault, state.fault_pc)
+
+    def _start(self, limit: int) -> None:
+        """Run from the entry to its return, or for `limit` instructions."""
         entry = self._layout.image.by_name.get(self._entry.symbol)
         if entry is None:
             raise InternalError(f"the object has no function {self._entry.symbol}")
         self._set_registers()
-        state, problem, at = self._watch.state, "", entry.address
-        try:
-            if check_alignment:
-                self._start(at, min(_CHECKED, self._limit), self._unicorn.UC_HOOK_MEM_READ | self._unicorn.UC_HOOK_MEM_WRITE)
-                at = self._read("pc")
-            if not state.fault and at != _STOP:
-                self._start(at, self._limit)
-        except self._unicorn.UcError as error:
-            problem = self._explain(error)
-        if state.fault:
-            self._raise(f"an unaligned access of {state.fault_nbytes} bytes at {state.fault:#x}", state.fault, state.fault_pc)
-        if problem:
-            self._raise(problem, self._fault[1] if self._fault else None, self._read("pc"))
-        if state.left < 0:
-            self._raise(f"still running after {self._limit} instructions", None, self._read("pc"))
-        self._watch.check()
-
-    def _start(self, address: int, limit: int, accesses: int = 0) -> None:
-        """Run from `address` to the entry's return or for `limit` instructions. `accesses`: kinds whose alignment to check."""
         self._watch.state.left = limit
-        hook = self._add_hook(accesses, compiled_hooks().access) if accesses else None
-        self._engine.emu_start(address | 1, _STOP)
-        if hook is not None:
-            _library().uc_hook_del(self._engine._uch, hook)
-            self._engine.ctl_flush_tb()
+        self._engine.emu_start(entry.address | 1, _STOP)
 
     def check(self) -> None:
         """InternalError if registers, return code or the guard around a region are not as they must be."""
