@@ -75,7 +75,7 @@ def finish(code: bytes, bare_metal: bool) -> bytes:
     """The finished file.
 
     On Arm: marked as fit for hard- and soft-float firmware (LLVM's attributes leave that out), and without exception tables
-    (every function is `nounwind`; they would cost flash). On bare metal: without the note on the stack's executability, because GNU ld
+    (every function is `nounwind`; they would cost flash). On bare metal: without the note on an executable stack, because GNU ld
     would warn of every other object that has none.
     """
     file = ELFFile(io.BytesIO(code))

@@ -96,7 +96,7 @@ def sections(code: bytes) -> dict[str, int]:
 
 @pytest.mark.parametrize("target", all_targets(), ids=lambda target: target.name)
 def test_object(target: Target) -> None:
-    """Nothing undefined, one global function, code and constants in the bundle's own sections, nothing writable; equal bytes again."""
+    """Nothing undefined, one global function, own sections for code and constants, nothing writable; equal bytes again."""
     program, _ = sample()
     bundle = bundle_of(program, target)
     file = ELFFile(io.BytesIO(bundle.object))
