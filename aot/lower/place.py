@@ -61,7 +61,8 @@ def _place_merged(lives: tuple[Lifetime, ...], takes_over: Mapping[str, str], al
 
 def place(lives: tuple[Lifetime, ...], align: int = 4) -> Placement:
     """The best of greedy-by-size, other orders with first fit and best fit, and an exact search if they miss the lower bound."""
-    bound = largest_live_nbytes(tuple(_rounded(life, align) for life in lives))
+    least = min((life.align for life in lives), default=align)
+    bound = round_up(largest_live_nbytes(tuple(_rounded(life, least) for life in lives)), align)
     best: Placement | None = None
     for name, order, fit in _HEURISTICS:
         if best is not None and (best.nbytes <= bound or len(lives) ** 2 * len(_HEURISTICS) > MAX_PAIRS):
@@ -108,12 +109,14 @@ def _in_order(lives: list[Lifetime], fit: _Fit) -> dict[str, int]:
     """Offsets, each lifetime in turn going into a gap between those already placed that live at the same time."""
     offsets: dict[str, int] = {}
     alive: dict[int, list[Lifetime]] = {}
+    starting: dict[int, list[Lifetime]] = {}
     for life in lives:
-        steps = range(life.first, life.last + 1)
-        others = {other.name: other for step in steps for other in alive.get(step, ())}
-        taken = sorted((offsets[name], offsets[name] + other.nbytes) for name, other in others.items() if other.nbytes)
+        later = (other for step in range(life.first + 1, life.last + 1) for other in starting.get(step, ()))
+        others = (*alive.get(life.first, ()), *later)
+        taken = sorted((offsets[other.name], offsets[other.name] + other.nbytes) for other in others if other.nbytes)
         offsets[life.name] = fit(_gaps(taken, life.align), life.nbytes) if life.nbytes else 0
-        for step in steps:
+        starting.setdefault(life.first, []).append(life)
+        for step in range(life.first, life.last + 1):
             alive.setdefault(step, []).append(life)
     return offsets
 

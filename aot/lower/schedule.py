@@ -228,10 +228,13 @@ def _trace(came: dict[int, tuple[int, int]], done: int) -> tuple[int, ...]:
 
 
 def _beam(problem: _Problem, limit: int) -> _Found:
-    """Depth by depth, keeping the states with the smallest peaks so far (then the fewest bytes alive)."""
+    """Depth by depth, keeping the states with the smallest peaks so far (then the fewest bytes alive).
+
+    How many are kept is such that the budget lasts to the end: in a very wide graph, only the best.
+    """
     states: list[tuple[int, _State, _Order]] = [(problem.live_at_start, problem.start, None)]
-    tried = 0
-    for _ in range(problem.count):
+    tried, budget = 0, 5 * MAX_STATES
+    for depth in range(problem.count):
         reached: dict[int, tuple[int, _State, _Order]] = {}
         for peak, state, order in states:
             for position in _positions(state.ready):
@@ -240,9 +243,11 @@ def _beam(problem: _Problem, limit: int) -> _Found:
                 worst = max(peak, during)
                 if worst < limit and (after.done not in reached or worst < reached[after.done][0]):
                     reached[after.done] = (worst, after, (order, position))
-        if not reached or tried > 5 * MAX_STATES:
+        if not reached or tried > budget:
             return None, False
-        states = sorted(reached.values(), key=lambda entry: (entry[0], entry[1].live))[:BEAM]
+        ready = max(state.ready.bit_count() for _, state, _ in reached.values())
+        width = min(BEAM, (budget - tried) // ((problem.count - depth) * max(ready, 1)))
+        states = sorted(reached.values(), key=lambda entry: (entry[0], entry[1].live))[: max(width, 1)]
     return _unrolled(min(states, key=lambda entry: entry[0])[2]), False
 
 

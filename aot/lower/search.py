@@ -24,7 +24,7 @@ MAX_STORAGES = 150
 
 def place_exactly(lives: tuple[Lifetime, ...], align: int, total_nbytes: int) -> tuple[dict[str, int] | None, bool]:
     """(offsets with a total below `total_nbytes` or None, whether no smaller total exists than the one now known)."""
-    blocks = [life for life in lives if life.nbytes]
+    blocks = sorted((life for life in lives if life.nbytes), key=lambda life: (-life.nbytes, life.first, life.last, life.name))
     if len(blocks) > MAX_STORAGES:
         return None, False
     search = _Search(blocks, align, total_nbytes)

@@ -278,8 +278,11 @@ def random_inputs(program: Program, seed: int = 0) -> dict[str, np.ndarray]:
     rng = np.random.default_rng(seed)
     arrays = {}
     for name in program.inputs:
-        low, high = program[name].dtype.limits
-        arrays[name] = rng.integers(low, high, program[name].shape, program[name].dtype.np, endpoint=True)
+        dtype, shape = program[name].dtype, program[name].shape
+        if dtype.is_float:
+            arrays[name] = rng.standard_normal(shape).astype(dtype.np)
+        else:
+            arrays[name] = rng.integers(*dtype.limits, shape, dtype.np, endpoint=True)
     return arrays
 
 
