@@ -12,6 +12,7 @@ from aot.graph.primitive import Call, writes
 from aot.lower.draft import Draft
 from aot.lower.epilogue import forward_copies, fuse_epilogues
 from aot.lower.prologue import inline_maps
+from aot.lower.tabulate import tabulate
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,7 +42,11 @@ LOWER_PASSES: tuple[tuple[LowerPass, str], ...] = (
         fuse_epilogues,
         "before Maps merge with each other, so that an activation joins the reduction before it, not the Map after it",
     ),
-    (inline_maps, "last: what is left of chains of Maps, and data movement in front of reductions"),
+    (
+        inline_maps,
+        "after the reductions took their epilogues: what is left of chains of Maps, and data movement in front of reductions",
+    ),
+    (tabulate, "last: the fused expressions show what depends on one 8-bit number alone"),
 )
 
 
