@@ -81,7 +81,12 @@ def files(bundle: Bundle) -> dict[str, bytes]:
 
 def _render(template: str, bundle: Bundle) -> str:
     environment = Environment(
-        loader=PackageLoader("aot"), trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined, keep_trailing_newline=True, autoescape=False
+        loader=PackageLoader("aot"),
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=StrictUndefined,
+        keep_trailing_newline=True,
+        autoescape=False,
     )
     entries = [_entry_view(bundle, entry) for entry in bundle.entries]
     return environment.get_template(template).render(bundle=bundle, version=VERSION, NAME=bundle.name.upper(), entries=entries)

@@ -79,6 +79,8 @@ def main() -> None:
         code = _fail("out of memory")
     except Exception:  # the last frame of the process: whatever arrives here is a fault of ours
         traceback.print_exc()
-        print("aot: internal error: this is a fault of aot, not of the model; please report it with the text above", file=sys.stderr)
+        print(
+            "aot: internal error: this is a fault of aot, not of the model; please report it with the text above", file=sys.stderr
+        )
         code = 70
     sys.exit(code)

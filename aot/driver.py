@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Literal
 
 from aot.backends import BACKENDS
 from aot.backends.generic import GENERIC
@@ -28,6 +29,7 @@ from aot.lower.check import check_plan
 from aot.lower.expose import expose
 from aot.lower.fuse import LOWER_PASSES, fuse
 from aot.lower.implementation import Backend, Choice
+from aot.lower.lifetime import Io
 from aot.lower.place import plan as place
 from aot.lower.plan import Plan
 from aot.lower.program import Program
@@ -54,8 +56,8 @@ class Options:
     backend: str | None = None
     name: str | None = None
     shapes: Mapping[str, Shape] = field(default_factory=dict)
-    weights: str = "embedded"
-    io: str = "caller"
+    weights: Literal["embedded", "separate"] = "embedded"
+    io: Io = "caller"
     max_workspace_nbytes: int | None = None
     position_independent: bool = False
     fuse: bool = True
@@ -63,7 +65,9 @@ class Options:
     expose: bool = False
 
 
-def compile(path: str | Path, target: str | Target | None = None, *, options: Options | None = None, observer: Observer | None = None) -> Bundle:
+def compile(
+    path: str | Path, target: str | Target | None = None, *, options: Options | None = None, observer: Observer | None = None
+) -> Bundle:
     """Compile the model at `path`. `target` is short for `options.target`. `observer(stage, result)` sees each stage's result.
 
     Raises CompileError (the model or the options) or InternalError (a fault of ours).
@@ -90,7 +94,9 @@ def compile_model(model: Model, target: Target, backend: Backend, options: Optio
         check_workspace(plan, options)
         sources.append(EntrySource(symbol, plan, *ports(program, plan, target, options)))
         nodes.append(graph.nodes)
-    emitted = emit_bundle(name, target, sources, weights=options.weights, io=options.io, position_independent=options.position_independent)
+    emitted = emit_bundle(
+        name, target, sources, weights=options.weights, io=options.io, position_independent=options.position_independent
+    )
     observe("emit", emitted)
     entries = [describe_entry(source, emitted, read) for source, read in zip(sources, nodes, strict=True)]
     return Bundle(
@@ -135,7 +141,15 @@ def plan_program(program: Program, target: Target, backend: Backend, options: Op
 def stage_names() -> tuple[str, ...]:
     """Every name that an observer is called with, in order: what --dump-after and --stop-after take."""
     passes = tuple(entry[0].__name__ for entry in (*PASSES, *LOWER_PASSES))
-    return ("read", *dict.fromkeys(passes[: len(PASSES)]), "build_program", *dict.fromkeys(passes[len(PASSES) :]), "schedule", "plan", "emit")
+    return (
+        "read",
+        *dict.fromkeys(passes[: len(PASSES)]),
+        "build_program",
+        *dict.fromkeys(passes[len(PASSES) :]),
+        "schedule",
+        "plan",
+        "emit",
+    )
 
 
 def resolve_target(options: Options) -> tuple[Target, Backend]:
@@ -172,7 +186,8 @@ def check_workspace(plan: Plan, options: Options) -> None:
         largest = sorted(plan.lifetimes, key=lambda life: (-life.nbytes, life.name))[:3]
         names = ", ".join(f"{life.name} {life.nbytes}" for life in largest)
         raise CompileError(
-            f"the workspace would be {plan.workspace_nbytes} bytes, over --max-workspace {options.max_workspace_nbytes} (lower bound {plan.lower_bound_nbytes})",
+            f"the workspace would be {plan.workspace_nbytes} bytes, over --max-workspace {options.max_workspace_nbytes}"
+            f" (no plan can do with less than {plan.lower_bound_nbytes})",
             hint=f"largest buffers: {names}",
         )
 

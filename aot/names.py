@@ -10,11 +10,13 @@ import re
 from collections.abc import Iterable
 
 _RESERVED = frozenset(
-    """alignas alignof and and_eq asm auto bitand bitor bool break case catch char class compl const constexpr continue default delete do
-    double dynamic_cast else enum explicit export extern false float for friend goto if inline int long mutable namespace new noexcept not
-    not_eq nullptr operator or or_eq private protected public register reinterpret_cast restrict return short signed sizeof static
-    static_assert static_cast struct switch template this thread_local throw true try typedef typeid typename union unsigned using virtual
-    void volatile wchar_t while xor xor_eq main workspace weights state""".split()
+    """
+    alignas alignof and and_eq asm auto bitand bitor bool break case catch char class compl const constexpr continue default delete
+    do double dynamic_cast else enum explicit export extern false float for friend goto if inline int long mutable namespace new
+    noexcept not not_eq nullptr operator or or_eq private protected public register reinterpret_cast restrict return short signed
+    sizeof static static_assert static_cast struct switch template this thread_local throw true try typedef typeid typename union
+    unsigned using virtual void volatile wchar_t while xor xor_eq main workspace weights state
+    """.split()
 )
 _LONGEST = 63
 

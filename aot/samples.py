@@ -65,7 +65,9 @@ def _matching(port: Port, key: str, arrays: Mapping[str, np.ndarray], where: str
         raise CompileError(f"array `{key}` is missing", where=where, hint=f"it holds {', '.join(sorted(arrays)) or 'nothing'}")
     array = arrays[key]
     if array.dtype != port.dtype.np or array.size * array.dtype.itemsize != port.nbytes:
-        raise CompileError(f"array `{key}` is {array.dtype}{list(array.shape)}; the model has {port.dtype}{list(port.shape)}", where=where)
+        raise CompileError(
+            f"array `{key}` is {array.dtype}{list(array.shape)}; the model has {port.dtype}{list(port.shape)}", where=where
+        )
     return np.ascontiguousarray(array.reshape(port.shape))
 
 
@@ -99,7 +101,9 @@ def differences(expected: Sequence[np.ndarray], actual: Sequence[np.ndarray]) ->
             finite = want[np.isfinite(want)]
             bound = FLOAT_TOLERANCE * float(np.max(np.abs(finite), initial=0.0))
             with np.errstate(invalid="ignore"):
-                apart = np.where((want == got) | (np.isnan(want) & np.isnan(got)), 0.0, np.abs(want.astype(np.float64) - got.astype(np.float64)))
+                apart = np.where(
+                    (want == got) | (np.isnan(want) & np.isnan(got)), 0.0, np.abs(want.astype(np.float64) - got.astype(np.float64))
+                )
             wrong = ~(apart <= bound)
         else:
             apart = np.abs(want.astype(np.int64) - got.astype(np.int64)).astype(np.float64)

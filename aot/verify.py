@@ -41,7 +41,9 @@ class Verdict:
         return self.samples > 0 and not self.mismatches
 
 
-def verify(bundle: Bundle, oracle: str, samples: Sequence[Sample], where: str, progress: Callable[[str], None] = lambda text: None) -> Verdict:
+def verify(
+    bundle: Bundle, oracle: str, samples: Sequence[Sample], where: str, progress: Callable[[str], None] = lambda text: None
+) -> Verdict:
     """Run every sample and compare."""
     mismatches: list[Mismatch] = []
     last: RunResult | None = None
@@ -72,6 +74,11 @@ def first_difference(path: str, options: Options, inputs: Sequence[np.ndarray], 
                 continue
             found = differences([values[storage]], [got[storage].reshape(values[storage].shape)])
             if found:
-                where_text = f"layer {layer.symbol} ({layer.kernel}, node {', '.join(map(str, layer.nodes))} {'+'.join(layer.operators)})"
+                where_text = (
+                    f"layer {layer.symbol} ({layer.kernel}, node {', '.join(map(str, layer.nodes))} {'+'.join(layer.operators)})"
+                )
                 return f"first layer that differs: {where_text}, {found[0][2]} elements, by {found[0][1]:g} at most"
-    return "every layer's compiled code agrees with the compiler's own reference: the difference is in the meaning of an operator, or arises only when buffers share memory"
+    return (
+        "every layer's compiled code agrees with the compiler's own reference: "
+        "the difference is in the meaning of an operator, or arises only when buffers share memory"
+    )

@@ -35,7 +35,15 @@ def measure(name: str, cpu: str) -> tuple[str, ...] | None:
     entry = bundle.main
     macs = sum(layer.macs for layer in entry.layers)
     per_mac = f"{result.instructions / macs:.2f}" if macs and result.instructions else "-"
-    figures = (entry.workspace_nbytes, entry.lower_bound_nbytes, entry.scratch_nbytes, result.stack_nbytes, bundle.code_nbytes, bundle.weights_nbytes, len(bundle.object))
+    figures = (
+        entry.workspace_nbytes,
+        entry.lower_bound_nbytes,
+        entry.scratch_nbytes,
+        result.stack_nbytes,
+        bundle.code_nbytes,
+        bundle.weights_nbytes,
+        len(bundle.object),
+    )
     return (name, f"{(result.instructions or 0) / 1e6:.3f}", per_mac, *map(str, figures))
 
 

@@ -23,7 +23,15 @@ from tests.mutate import mutate
 from tests.shared import MODELS, ROOT
 
 SECONDS, MEBIBYTES = 10, 1024
-REAL = ("tflm/hello_world_int8", "tflm/micro_speech_quantized", "tflm_arduino/magic_wand", "mlperf_tiny/kws_ref_model", "tflm/sine_float", "tflm/person_detect", "mlek/kws_micronet_m")
+REAL = (
+    "tflm/hello_world_int8",
+    "tflm/micro_speech_quantized",
+    "tflm_arduino/magic_wand",
+    "mlperf_tiny/kws_ref_model",
+    "tflm/sine_float",
+    "tflm/person_detect",
+    "mlek/kws_micronet_m",
+)
 
 
 class _Planned(Exception):

@@ -33,7 +33,11 @@ def mutate(model: bytes, case: int) -> bytes:
 def _change(data: bytearray, rng: random.Random, kind: int) -> None:
     """One change, mostly in the graph's tables: at the ends of the file, where converters put them."""
     window = 6000
-    at = rng.randrange(len(data)) if rng.random() < 0.2 else rng.choice((rng.randrange(min(window, len(data))), len(data) - 1 - rng.randrange(min(window, len(data)))))
+    at = (
+        rng.randrange(len(data))
+        if rng.random() < 0.2
+        else rng.choice((rng.randrange(min(window, len(data))), len(data) - 1 - rng.randrange(min(window, len(data)))))
+    )
     if kind < 6:
         data[at] = rng.randrange(256)
     elif kind < 8:

@@ -17,7 +17,11 @@ FORBIDDEN = {
     "aot.backends": ("aot.run", "aot.driver", "aot.commands"),
     "aot.run": ("aot.backends", "aot.driver", "aot.commands"),
 }
-ONLY_HERE = {"llvmlite": ("aot/llvm", "aot/run/host.py", "aot/run/hooks.py", "aot/target.py", "aot/backends"), "llvmlite.binding": ("aot/llvm/llvm.py", "aot/run/host.py", "aot/run/hooks.py", "aot/target.py"), "unicorn": ("aot/run/emulate.py",)}
+ONLY_HERE = {
+    "llvmlite": ("aot/llvm", "aot/run/host.py", "aot/run/hooks.py", "aot/target.py", "aot/backends"),
+    "llvmlite.binding": ("aot/llvm/llvm.py", "aot/run/host.py", "aot/run/hooks.py", "aot/target.py"),
+    "unicorn": ("aot/run/emulate.py",),
+}
 
 
 def sources() -> list[Path]:
@@ -49,7 +53,11 @@ def test_layers(path: Path) -> None:
 
 @pytest.mark.parametrize("library", ONLY_HERE)
 def test_wrapped_libraries(library: str) -> None:
-    users = {str(path.relative_to(ROOT)) for path in sources() if any(name == library or name.startswith(library + ".") for name in imports(path))}
+    users = {
+        str(path.relative_to(ROOT))
+        for path in sources()
+        if any(name == library or name.startswith(library + ".") for name in imports(path))
+    }
     assert all(user.startswith(ONLY_HERE[library]) for user in users), f"{library} is wrapped in {ONLY_HERE[library]}"
 
 

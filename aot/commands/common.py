@@ -10,11 +10,14 @@ import difflib
 import json
 import sys
 import time
+import zipfile
+import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import click
+import numpy as np
 from rich.console import Console
 
 from aot.backends import BACKENDS
@@ -22,6 +25,7 @@ from aot.bundle import Bundle
 from aot.driver import Options, compile, stage_names
 from aot.errors import CompileError
 from aot.graph.ir import Shape
+from aot.lower.lifetime import Io
 
 
 def choose(kind: str, name: str, valid: Iterable[str]) -> str:
@@ -42,13 +46,31 @@ def compile_options(function: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--cpu", metavar="NAME", help="A CPU of `aot targets`, or the path of your own .yaml."),
         click.option("--target", "triple", metavar="TRIPLE", help="Any LLVM triple instead of --cpu (back end generic)."),
         click.option("--name", metavar="NAME", help="Name of the bundle (default: the model's file name)."),
-        click.option("--shape", "shapes", metavar="NAME=1,96,96,3", multiple=True, help="Fix an input's dynamic shape (default: batch 1)."),
-        click.option("--weights", type=click.Choice(["embedded", "separate"]), default="embedded", help="separate: a file and a pointer of their own."),
-        click.option("--io", type=click.Choice(["caller", "workspace"]), default="caller", help="workspace: inputs and outputs lie in it."),
+        click.option(
+            "--shape", "shapes", metavar="NAME=1,96,96,3", multiple=True, help="Fix an input's dynamic shape (default: batch 1)."
+        ),
+        click.option(
+            "--weights",
+            type=click.Choice(["embedded", "separate"]),
+            default="embedded",
+            help="separate: a file and a pointer of their own.",
+        ),
+        click.option(
+            "--io", type=click.Choice(["caller", "workspace"]), default="caller", help="workspace: inputs and outputs lie in it."
+        ),
         click.option("--max-workspace", metavar="BYTES", type=int, help="Fail if the workspace would be larger."),
         click.option("--pic", is_flag=True, help="Position-independent code."),
-        click.option("--no-fuse", "fuse", is_flag=True, flag_value=False, default=True, help="One loop nest for each operator (for bisecting)."),
-        click.option("--no-inplace", "inplace", is_flag=True, flag_value=False, default=True, help="No output over an input (for bisecting)."),
+        click.option(
+            "--no-fuse",
+            "fuse",
+            is_flag=True,
+            flag_value=False,
+            default=True,
+            help="One loop nest for each operator (for bisecting).",
+        ),
+        click.option(
+            "--no-inplace", "inplace", is_flag=True, flag_value=False, default=True, help="No output over an input (for bisecting)."
+        ),
         click.option("--dump-after", metavar="PASS", multiple=True, help="Print the program after a pass (`all`: after each)."),
         click.option("--stop-after", metavar="PASS", help="Stop after a pass."),
     ]
@@ -71,8 +93,8 @@ class Request:
     triple: str | None
     name: str | None
     shapes: tuple[str, ...]
-    weights: str
-    io: str
+    weights: Literal["embedded", "separate"]
+    io: Io
     max_workspace: int | None
     pic: bool
     fuse: bool
@@ -168,11 +190,6 @@ def print_json(content: dict[str, Any]) -> None:
 
 def load_npz(path: str) -> dict[str, Any]:
     """The arrays of an .npz file. CompileError if it is none; nothing in it is executed (no pickles)."""
-    import zipfile
-    import zlib
-
-    import numpy as np
-
     try:
         with np.load(path, allow_pickle=False) as archive:
             return {name: archive[name] for name in archive.files}

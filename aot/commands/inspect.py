@@ -49,7 +49,9 @@ def describe(model: Model) -> dict[str, object]:
         "description": model.description,
         "constant_bytes": model.constant_nbytes,
         "graphs": [_describe_graph(graph) for graph in model.graphs],
-        "signatures": [{"key": s.key, "graph": s.graph, "inputs": list(s.inputs), "outputs": list(s.outputs)} for s in model.signatures],
+        "signatures": [
+            {"key": s.key, "graph": s.graph, "inputs": list(s.inputs), "outputs": list(s.outputs)} for s in model.signatures
+        ],
     }
 
 
@@ -78,7 +80,10 @@ def _print(model: Model) -> None:
     out = console()
     for graph in model.graphs:
         ports = [("input", graph[name]) for name in graph.inputs] + [("output", graph[name]) for name in graph.outputs]
-        rows = [(role, value.label, value.dtype, "x".join(map(str, value.shape)), value.quantisation or "", value.nbytes) for role, value in ports]
+        rows = [
+            (role, value.label, value.dtype, "x".join(map(str, value.shape)), value.quantisation or "", value.nbytes)
+            for role, value in ports
+        ]
         out.print(table(f"graph {graph.name or 'main'}", ("", "tensor", "dtype", "shape", "quantisation", "bytes"), rows))
         counted = Counter(node.op for node in graph.nodes)
         out.print(table("operators", ("operator", "count"), sorted(counted.items())))

@@ -33,7 +33,9 @@ def targets(as_json: bool) -> None:
     """List the CPUs that have a name; any LLVM triple works with --target, and a YAML file of your own with --cpu."""
     known = [load_target(name) for name in target_names()]
     if as_json:
-        print_json({"targets": [{"name": t.name, "triple": t.triple, "has": sorted(t.has), "runs_on": sorted(t.run)} for t in known]})
+        print_json(
+            {"targets": [{"name": t.name, "triple": t.triple, "has": sorted(t.has), "runs_on": sorted(t.run)} for t in known]}
+        )
         return
     rows = [(t.name, t.triple, " ".join(sorted(t.has)), " ".join(sorted(t.run)), t.summary) for t in known]
     console().print(table(f"{len(rows)} CPUs", ("cpu", "triple", "has", "runs on", "summary"), rows))

@@ -26,7 +26,9 @@ Examples:
 @click.command(epilog=EXAMPLES)
 @compile_options
 @click.option("--on", "where", metavar="WHERE", help="host, unicorn, qemu or renode (default: what suits the CPU).")
-@click.option("--inputs", "inputs_path", metavar="FILE.npz", help="Arrays in0, in1, ..., or a golden file (its run 0). Default: random.")
+@click.option(
+    "--inputs", "inputs_path", metavar="FILE.npz", help="Arrays in0, in1, ..., or a golden file (its run 0). Default: random."
+)
 @click.option("--outputs", "outputs_path", metavar="OUT.npz", help="Where to write arrays out0, out1, ...")
 @click.option("--seed", type=int, default=0, help="Seed of the random input.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object, and nothing else.")
@@ -38,7 +40,9 @@ def run(where: str | None, inputs_path: str | None, outputs_path: str | None, se
         bundle = request.bundle()
         with request.progress:
             request.progress.stage("run")
-            inputs = input_arrays(bundle.main, load_npz(inputs_path), inputs_path) if inputs_path else random_inputs(bundle.main, seed)
+            inputs = (
+                input_arrays(bundle.main, load_npz(inputs_path), inputs_path) if inputs_path else random_inputs(bundle.main, seed)
+            )
             result = run_bundle(bundle, inputs, where or "auto")
         if outputs_path:
             _save(outputs_path, result)
@@ -85,13 +89,22 @@ def _print(bundle: Bundle, result: RunResult) -> None:
     if result.per_layer:
         counts = dict(result.per_layer)
         rows = [
-            (layer.symbol, layer.kernel, "+".join(layer.operators), layer.macs, counts.get(layer.symbol, 0), _per_mac(counts.get(layer.symbol, 0), layer.macs))
+            (
+                layer.symbol,
+                layer.kernel,
+                "+".join(layer.operators),
+                layer.macs,
+                counts.get(layer.symbol, 0),
+                _per_mac(counts.get(layer.symbol, 0), layer.macs),
+            )
             for layer in bundle.main.layers
         ]
         out.print(table("layers", ("symbol", "kernel", "operators", "MACs", "instructions", "per MAC"), rows))
     for port, output in zip(bundle.main.outputs, result.outputs, strict=True):
         with np.printoptions(threshold=64, edgeitems=8):
-            out.print(f"{port.name} {port.dtype}{list(port.shape)}: {np.array2string(output.reshape(-1), separator=' ')}", markup=False)
+            out.print(
+                f"{port.name} {port.dtype}{list(port.shape)}: {np.array2string(output.reshape(-1), separator=' ')}", markup=False
+            )
 
 
 def _per_mac(instructions: int, macs: int) -> str:
@@ -101,6 +114,7 @@ def _per_mac(instructions: int, macs: int) -> str:
 def _save(path: str, result: RunResult) -> None:
     try:
         with open(path, "wb") as stream:
-            np.savez(stream, **{f"out{i}": array for i, array in enumerate(result.outputs)})
+            arrays: dict[str, Any] = {f"out{i}": array for i, array in enumerate(result.outputs)}
+            np.savez(stream, **arrays)
     except OSError as error:
         raise CompileError(f"can't write the outputs: {error.strerror}", where=path) from error

@@ -53,7 +53,9 @@ def print_bundle(bundle: Bundle, paths: Sequence[Path]) -> None:
             (f"{entry.symbol}: stack, at most", entry.stack_nbytes),
         ]
         if not bundle.io_in_workspace:
-            rows.append((f"{entry.symbol}: inputs and outputs, the caller's", sum(port.nbytes for port in (*entry.inputs, *entry.outputs))))
+            rows.append(
+                (f"{entry.symbol}: inputs and outputs, the caller's", sum(port.nbytes for port in (*entry.inputs, *entry.outputs)))
+            )
     out.print(table(f"{bundle.name} for {bundle.target.name}, back end {bundle.backend}", ("what", "bytes"), rows))
     for path in paths:
         out.print(plain(f"wrote {path}"))
@@ -70,7 +72,12 @@ def explain(node: Node, entry: Entry) -> tuple[object, str, str, str]:
     """(node number, operator, kernel, reason) of one node."""
     layers = [layer for layer in entry.layers if node.index in layer.nodes]
     if not layers:
-        return node.index, node.op, "-", "no code: folded at compile time, merged into its neighbours, or only a view of the same bytes"
+        return (
+            node.index,
+            node.op,
+            "-",
+            "no code: folded at compile time, merged into its neighbours, or only a view of the same bytes",
+        )
     kernels = " + ".join(dict.fromkeys(layer.kernel for layer in layers))
     return node.index, node.op, kernels, "; ".join(filter(None, dict.fromkeys(_why(layer, node) for layer in layers)))
 

@@ -29,7 +29,9 @@ Examples:
 @compile_options
 @click.option("--on", "where", metavar="WHERE", help="host, unicorn, qemu or renode (default: what suits the CPU).")
 @click.option("--golden", "golden_path", metavar="FILE.npz", help="Compare with this file (in{i}_{k}, out{i}_{k}).")
-@click.option("--samples", type=click.IntRange(1), default=5, show_default=True, help="Random inputs, where there is no golden file.")
+@click.option(
+    "--samples", type=click.IntRange(1), default=5, show_default=True, help="Random inputs, where there is no golden file."
+)
 @click.option("--seed", type=int, default=0, help="Seed of the random inputs.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object, and nothing else.")
 def verify_command(
@@ -69,7 +71,16 @@ def _culprit(request: Request, sample: Sample, where: str) -> str:
 def _report(bundle: Bundle, verdict: Verdict, culprit: str, as_json: bool) -> None:
     if as_json:
         wrong = [{"sample": m.sample, "output": m.output, "largest": m.largest, "count": m.count} for m in verdict.mismatches]
-        print_json({"passed": verdict.passed, "oracle": verdict.oracle, "samples": verdict.samples, "mismatches": wrong, "culprit": culprit, **figures(bundle, verdict.last)})
+        print_json(
+            {
+                "passed": verdict.passed,
+                "oracle": verdict.oracle,
+                "samples": verdict.samples,
+                "mismatches": wrong,
+                "culprit": culprit,
+                **figures(bundle, verdict.last),
+            }
+        )
         return
     out = console()
     place = f"{bundle.target.name} on {verdict.last.where}, back end {bundle.backend}"

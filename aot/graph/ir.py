@@ -195,7 +195,9 @@ class Graph:
         return {name: tuple(nodes) for name, nodes in found.items()}
 
     def site(self, node: Node) -> Site:
-        return Site(node, tuple(None if name is None else self[name] for name in node.inputs), tuple(self[name] for name in node.outputs))
+        return Site(
+            node, tuple(None if name is None else self[name] for name in node.inputs), tuple(self[name] for name in node.outputs)
+        )
 
     def verify(self) -> None:
         """Raise InternalError if an invariant is broken (the reader has refused what a bad file can cause)."""

@@ -79,7 +79,9 @@ class Plan:
         return dict(self.offsets)
 
     def __str__(self) -> str:
-        lines = [f"plan {self.schedule.program.name}: {self.workspace_nbytes} bytes, lower bound {self.lower_bound_nbytes}, {self.method}"]
+        lines = [
+            f"plan {self.schedule.program.name}: {self.workspace_nbytes} bytes, lower bound {self.lower_bound_nbytes}, {self.method}"
+        ]
         for life in self.lifetimes:
             lines.append(f"  {self.offset_of[life.name]:8d} {life.nbytes:8d} steps {life.first}..{life.last} %{life.name}")
         return "\n".join(lines)

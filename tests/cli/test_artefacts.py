@@ -41,12 +41,17 @@ COMPILERS = [
 @pytest.mark.parametrize("compiler,flags", COMPILERS, ids=[name for name, _ in COMPILERS])
 @pytest.mark.parametrize("io_in_workspace", [False, True], ids=["caller", "workspace"])
 @pytest.mark.parametrize("weights", [None, b"1234"], ids=["embedded", "separate"])
-def test_header_compiles_clean(tmp_path: Path, compiler: str, flags: list[str], io_in_workspace: bool, weights: bytes | None) -> None:
+def test_header_compiles_clean(
+    tmp_path: Path, compiler: str, flags: list[str], io_in_workspace: bool, weights: bytes | None
+) -> None:
     if shutil.which(compiler) is None:
         pytest.skip(f"{compiler} is not installed")
     artefacts.write(make_bundle(io_in_workspace, weights), tmp_path)
     source = tmp_path / "use.c"
-    source.write_text('#include "demo.h"\n#include "demo.h"\nint shape[] = DEMO_INPUT_0_SHAPE;\nint use(void) { return demo_quantise_input_0(0.5f); }\nint use(void);\n')
+    source.write_text(
+        '#include "demo.h"\n#include "demo.h"\nint shape[] = DEMO_INPUT_0_SHAPE;\n'
+        "int use(void);\nint use(void) { return demo_quantise_input_0(0.5f); }\n"
+    )
     command = [compiler, *flags, "-Wall", "-Wextra", "-pedantic", "-Werror", "-fsyntax-only", str(source)]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -54,7 +59,15 @@ def test_header_compiles_clean(tmp_path: Path, compiler: str, flags: list[str], 
 
 def test_header_has_the_documented_macros() -> None:
     text = artefacts.files(make_bundle())["demo.h"].decode()
-    for macro in ("WORKSPACE_SIZE (64u)", "WORKSPACE_ALIGN (4u)", "STACK_SIZE (40u)", "INPUT_0_SIZE (48u)", "OUTPUT_0_SIZE (40u)", "INPUT_0_SCALE (0.1f)", "INPUT_0_ZERO_POINT (-128)"):
+    for macro in (
+        "WORKSPACE_SIZE (64u)",
+        "WORKSPACE_ALIGN (4u)",
+        "STACK_SIZE (40u)",
+        "INPUT_0_SIZE (48u)",
+        "OUTPUT_0_SIZE (40u)",
+        "INPUT_0_SCALE (0.1f)",
+        "INPUT_0_ZERO_POINT (-128)",
+    ):
         assert f"#define DEMO_{macro}" in text
     assert "int demo_run(const int8_t *" in text and "void *workspace);" in text
 

@@ -86,7 +86,14 @@ def test_explain(capsys: pytest.CaptureFixture[str], model: str, tmp_path: Path)
 
 
 def test_json_is_alone_on_standard_output(capsys: pytest.CaptureFixture[str], model: str, tmp_path: Path) -> None:
-    for arguments in (["bundle", model, "-o", str(tmp_path)], ["run", model], ["verify", model], ["inspect", model], ["ops"], ["targets"]):
+    for arguments in (
+        ["bundle", model, "-o", str(tmp_path)],
+        ["run", model],
+        ["verify", model],
+        ["inspect", model],
+        ["ops"],
+        ["targets"],
+    ):
         code, out, _ = run(capsys, *arguments, "--json")
         assert code == 0 and isinstance(json.loads(out), dict)
 
@@ -94,10 +101,27 @@ def test_json_is_alone_on_standard_output(capsys: pytest.CaptureFixture[str], mo
 def test_run_json_has_the_figures(capsys: pytest.CaptureFixture[str], model: str, tmp_path: Path) -> None:
     inputs, outputs = tmp_path / "in.npz", tmp_path / "out.npz"
     np.savez(inputs, in0=np.zeros((1, 6, 6, 4), np.int8))
-    code, out, _ = run(capsys, "run", model, "--backend", "cmsis-nn", "--cpu", "cortex-m4", "--inputs", str(inputs), "--outputs", str(outputs), "--json")
+    code, out, _ = run(
+        capsys,
+        "run",
+        model,
+        "--backend",
+        "cmsis-nn",
+        "--cpu",
+        "cortex-m4",
+        "--inputs",
+        str(inputs),
+        "--outputs",
+        str(outputs),
+        "--json",
+    )
     figures = json.loads(out)
     assert code == 0 and figures.keys() >= FIGURES
-    assert figures["instructions"] > 1000 and figures["input_bytes"] == 144 and 0 < figures["stack_bytes"] <= figures["stack_bound_bytes"]
+    assert (
+        figures["instructions"] > 1000
+        and figures["input_bytes"] == 144
+        and 0 < figures["stack_bytes"] <= figures["stack_bound_bytes"]
+    )
     assert np.load(outputs)["out0"].shape == (1, 6, 6, 8)
 
 

@@ -20,7 +20,11 @@ static int8_t in1[ONE_INPUT_0_SIZE], out1[ONE_OUTPUT_0_SIZE], in2[TWO_INPUT_0_SI
 float scale(float x) { return x * ONE_INPUT_0_SCALE; }
 int main(void) { return one_run(in1, out1, workspace) + two_run(in2, out2, workspace); }
 """
-FLOATS = {"hard": ["-mfloat-abi=hard", "-mfpu=fpv4-sp-d16"], "soft": ["-mfloat-abi=soft"], "softfp": ["-mfloat-abi=softfp", "-mfpu=fpv4-sp-d16"]}
+FLOATS = {
+    "hard": ["-mfloat-abi=hard", "-mfpu=fpv4-sp-d16"],
+    "soft": ["-mfloat-abi=soft"],
+    "softfp": ["-mfloat-abi=softfp", "-mfpu=fpv4-sp-d16"],
+}
 
 
 def tool(name: str) -> str:
@@ -50,7 +54,18 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_links_with_firmware(folder: Path, tmp_path: Path, abi: str) -> None:
     gcc = tool("arm-none-eabi-gcc")
     (tmp_path / "main.c").write_text(MAIN)
-    flags = ["-mcpu=cortex-m4", "-mthumb", *FLOATS[abi], "-Wall", "-Wextra", "-Werror", "-nostdlib", "-Wl,--fatal-warnings", "-Wl,--no-warn-rwx-segments", "-Wl,-e,main"]
+    flags = [
+        "-mcpu=cortex-m4",
+        "-mthumb",
+        *FLOATS[abi],
+        "-Wall",
+        "-Wextra",
+        "-Werror",
+        "-nostdlib",
+        "-Wl,--fatal-warnings",
+        "-Wl,--no-warn-rwx-segments",
+        "-Wl,-e,main",
+    ]
     elf = str(tmp_path / "fw.elf")
     sh(gcc, *flags, f"-I{folder}", str(tmp_path / "main.c"), str(folder / "one.o"), str(folder / "two.o"), "-lgcc", "-o", elf)
     assert "one_run" in sh(tool("arm-none-eabi-nm"), elf)

@@ -11,7 +11,7 @@ from aot.names import identifier, unique_identifiers
 def test_examples() -> None:
     assert identifier("kws_ref_model") == "kws_ref_model"
     assert identifier("serving_default_x:0") == "serving_default_x_0"
-    assert identifier("1;}system(\"rm\")") == "model_1_system_rm"
+    assert identifier('1;}system("rm")') == "model_1_system_rm"
     assert identifier("int") == "model_int"
     assert identifier("") == "model"
     assert unique_identifiers(["a", "A", "a"], "input") == ("a", "a_1", "a_2")

@@ -26,7 +26,7 @@ SOURCE = """
     static __attribute__((noipa)) int layer_2(int i) { return layer_1(i + 1); }
     int (*test_pointer(void))(int) { return layer_2; }
     int test_run(const signed char *x, signed char *y, signed char *w) { y[0] = layer_0(x) / (int)(x[0] | 1) + layer_2(3); return 0; }
-"""  # noqa: E501
+"""
 BRANCHES = (
     function(
         "layer_0", "cmp r0, #1\nbeq.w layer_1\nbne.w test_run\nb.w layer_1\nbl layer_1\nbx lr\n.word layer_1\n.word layer_1 - ."
