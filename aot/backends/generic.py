@@ -28,7 +28,7 @@ def generic_constants(program: Program, instruction: Primitive) -> tuple[Buffer,
     for table in tables_of(instruction):
         data = table_data(table)
         constants.append(Buffer(table_name(table), DType(data.dtype.name), data.shape, "constant", data=data))
-    return tuple(constants)
+    return tuple({constant.name: constant for constant in constants}.values())
 
 
 def activations(program: Program, instruction: Primitive) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ import numpy as np
 from llvmlite import ir
 
 from aot.errors import InternalError
-from aot.llvm.types import I8, Value
+from aot.llvm.types import I8, I64, Value
 from aot.lower.program import Buffer
 
 BLOCK_ALIGN = 8
@@ -82,4 +82,4 @@ def offset_pointer(builder: ir.IRBuilder, pointer: Value, offset: int) -> Value:
     """`pointer` plus a number of bytes."""
     if not offset:
         return pointer
-    return builder.gep(pointer, [ir.IntType(32)(offset)], inbounds=True, source_etype=I8)
+    return builder.gep(pointer, [I64(offset)], inbounds=True, source_etype=I8)

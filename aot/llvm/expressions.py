@@ -6,6 +6,7 @@ Invariant: equal to `evaluate.py` bit for bit; float operations are never contra
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -243,8 +244,8 @@ def straighten(table: Table) -> IndexMap:
 
 
 def table_name(table: Table) -> str:
-    """The name of the constant buffer that holds a table's entries."""
-    return "table." + ".".join(map(str, (table.axis, *table.entries)))
+    """The name of the constant buffer that holds a table's entries: one for equal tables."""
+    return f"table{len(table.entries)}.{hashlib.sha256(table_data(table).tobytes()).hexdigest()[:16]}"
 
 
 def table_data(table: Table) -> np.ndarray:

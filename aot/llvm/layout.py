@@ -11,12 +11,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from aot.errors import InternalError
+from aot.errors import CompileError, InternalError
 from aot.lower.plan import scratch_name
 
 if TYPE_CHECKING:
     from aot.bundle import Port
     from aot.lower.plan import Plan
+
+LIMIT = 1 << 31
+"""Bytes of a tensor that 32-bit indices can't reach any more."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +56,8 @@ class Layout:
         """Where a buffer lies."""
         owner = self.program.storage(name)
         nbytes = self.program[owner].nbytes
+        if nbytes >= LIMIT:
+            raise CompileError(f"%{owner} has {nbytes} bytes; code addresses fewer than {LIMIT} in one tensor")
         if owner in self.plan.offset_of:
             return Place(None, self.plan.offset_of[owner], nbytes)
         if owner in self.port_of and self.parameters:
