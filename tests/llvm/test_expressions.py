@@ -26,7 +26,7 @@ from aot.graph.expr import (
 )
 from aot.graph.ir import DType
 from aot.graph.primitive import Map
-from aot.target import Target, host_target, load_target
+from aot.target import Target, host_target, load_target, triple_target
 from tests.llvm.compiled import check, program_of
 
 INTEGERS = [DType.INT8, DType.INT16, DType.INT32, DType.INT64, DType.UINT8, DType.UINT16, DType.UINT32, DType.UINT64]
@@ -38,6 +38,8 @@ WHERE = ["host", "cortex-m0", "cortex-m4"]
 def target_of(name: str) -> Target:
     if name != "host":
         pytest.importorskip("unicorn")
+    if name.startswith("thumb"):
+        return triple_target(name)
     return host_target() if name == "host" else load_target(name)
 
 
@@ -95,6 +97,16 @@ def test_floats(dtype: DType, where: str) -> None:
     expressions += [Unary(op, a) for op in UNARY if op not in ("not", "clz")]
     expressions.append(Binary("add", Binary("mul", a, b), a))  # two roundings, never a fused one
     run(expressions, arrays, where)
+
+
+@pytest.mark.parametrize("where", ["thumbv6m-none-unknown-eabi", "thumbv7em-none-unknown-eabihf"])
+def test_arm_run_time_abi(where: str) -> None:
+    """Triples for which LLVM asks for the __aeabi_ routines: pairs of quotient and remainder, floats in integer registers."""
+    for dtype in (DType.INT32, DType.INT64, DType.UINT64):
+        test_integers(dtype, where)
+    for dtype in FLOATS:
+        test_floats(dtype, where)
+        test_casts(dtype, where)
 
 
 @pytest.mark.parametrize("where", WHERE)

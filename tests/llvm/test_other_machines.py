@@ -19,7 +19,12 @@ from tests.llvm.test_objects import sample
 
 unicorn = pytest.importorskip("unicorn")
 CODE, DATA, STACK, STOP = 0x10000, 0x200000, 0x300000, 0x400000
-TARGETS = [load_target("riscv32"), load_target("riscv64"), triple_target("riscv32-unknown-elf"), triple_target("riscv64-unknown-elf")]
+TARGETS = [
+    load_target("riscv32"),
+    load_target("riscv64"),
+    triple_target("riscv32-unknown-elf"),
+    triple_target("riscv64-unknown-elf"),
+]
 TARGETS.append(triple_target("aarch64-none-elf"))
 EMULATION = {"riscv32": "elf32lriscv", "riscv64": "elf64lriscv", "aarch64": "aarch64elf"}
 
