@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
+from functools import cache
 from typing import Any
 
 from aot.errors import InternalError
@@ -178,24 +179,29 @@ class Requantise:
 Expr = Const | Axis | Load | Lookup | Acc | Unary | Binary | Select | Cast | Bitcast | Requantise
 
 
+@cache
+def _operands(kind: type) -> tuple[str, ...]:
+    """Names of the fields that may hold sub-expressions."""
+    return () if kind is Load else tuple(f.name for f in fields(kind))
+
+
 def children(expr: Expr) -> tuple[Expr, ...]:
     """The direct sub-expressions, in field order."""
-    return tuple(value for f in fields(expr) if isinstance(value := getattr(expr, f.name), Expr) and not (isinstance(expr, Load)))
+    return tuple(value for name in _operands(type(expr)) if isinstance(value := getattr(expr, name), Expr))
 
 
 def walk(*roots: Expr) -> Iterator[Expr]:
     """Every sub-expression once (by identity), operands before users."""
     seen: set[int] = set()
-
-    def visit(expr: Expr) -> Iterator[Expr]:
-        if id(expr) not in seen:
-            seen.add(id(expr))
-            for child in children(expr):
-                yield from visit(child)
+    waiting: list[tuple[Expr, bool]] = [(root, False) for root in reversed(roots)]
+    while waiting:
+        expr, visited = waiting.pop()
+        if visited:
             yield expr
-
-    for root in roots:
-        yield from visit(root)
+        elif id(expr) not in seen:
+            seen.add(id(expr))
+            waiting.append((expr, True))
+            waiting += [(child, False) for child in reversed(children(expr))]
 
 
 def rewrite(expr: Expr, rule: Callable[[Expr], Expr | None]) -> Expr:
@@ -205,12 +211,12 @@ def rewrite(expr: Expr, rule: Callable[[Expr], Expr | None]) -> Expr:
     def visit(node: Expr) -> Expr:
         if id(node) not in done:
             changed: dict[str, Any] = {}
-            for f in fields(node):
-                child = getattr(node, f.name)
-                if isinstance(child, Expr) and not isinstance(node, Load):
+            for name in _operands(type(node)):
+                child = getattr(node, name)
+                if isinstance(child, Expr):
                     new = visit(child)
                     if new is not child:
-                        changed[f.name] = new
+                        changed[name] = new
             built = replace(node, **changed) if changed else node
             answer = rule(built)
             done[id(node)] = built if answer is None else answer

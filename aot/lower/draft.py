@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from aot.graph.ir import Shape
     from aot.lower.program import Program
 
-MAX_EXPRESSIONS, MAX_DEPTH = 600, 120
+MAX_EXPRESSIONS, MAX_DEPTH = 600, 80
 """Fusion stops before one instruction has more sub-expressions than this, or a deeper nesting (chains in a model have no end)."""
 
 

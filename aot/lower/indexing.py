@@ -176,6 +176,8 @@ def axis_value(index: IndexMap) -> Expr | None:
 
 def rebase(expr: Expr, by: Index, extents: Shape) -> Expr | None:
     """`expr` with each iteration axis k replaced by `by[k]` over `extents`, in load indices and axis values."""
+    if by == tuple(map(axis, range(len(by)))):
+        return expr
     failed = False
 
     def rule(node: Expr) -> Expr | None:
