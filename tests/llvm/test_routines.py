@@ -224,3 +224,37 @@ def test_library(suffix: str, dtype: type) -> None:
             same(run_routine(name + suffix, x), compute(x))
         a, b = paired(functools.partial(floats, dtype))
         same(run_routine("fmod" + suffix, a, b), np.fmod(a, b))
+
+
+def block_routine(name: str, types: list) -> Callable:
+    """A routine on blocks of memory as a Python function."""
+    module = ir.Module(name)
+    define(module, "loop", name, HOST).calling_convention = ""
+    engine, address = load(Compiler(HOST), module)
+    call = ctypes.CFUNCTYPE(ctypes.c_void_p, *types)(address)
+    call.engine = engine  # type: ignore[attr-defined]  # keeps the code alive
+    return call
+
+
+def test_blocks() -> None:
+    """Copies (overlapping ones too) and fills touch exactly their bytes; C's forms return the target."""
+    pointer, size, number = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
+    copies = [
+        block_routine(name, [pointer, pointer, size]) for name in ("memcpy", "memmove", "__aeabi_memcpy4", "__aeabi_memmove8")
+    ]
+    for position, copy in enumerate(copies):
+        for source, target, nbytes in ((0, 20, 7), (3, 50, 0), (0, 30, 30), (10, 14, 20), (14, 10, 20)):
+            if abs(source - target) < nbytes and not position % 2:
+                continue
+            block = np.arange(100, dtype=np.uint8)
+            want = block.copy()
+            want[target : target + nbytes] = block[source : source + nbytes]
+            returned = copy(block.ctypes.data + target, block.ctypes.data + source, nbytes)
+            assert np.array_equal(block, want)
+            assert position > 1 or returned == block.ctypes.data + target
+    block = np.zeros(50, np.uint8)
+    assert block_routine("memset", [pointer, number, size])(block.ctypes.data + 5, 0x1A7, 10) == block.ctypes.data + 5
+    block_routine("__aeabi_memset", [pointer, size, number])(block.ctypes.data + 20, 4, 9)
+    block_routine("__aeabi_memclr", [pointer, size])(block.ctypes.data + 7, 2)
+    want = [0] * 5 + [0xA7] * 2 + [0] * 2 + [0xA7] * 6 + [0] * 5 + [9] * 4 + [0] * 26
+    assert block.tolist() == want
