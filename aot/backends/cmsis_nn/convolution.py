@@ -31,6 +31,7 @@ from aot.target import Target
 _CODE_NBYTES = 36 * 1024
 """What the inner loops of a whole model may take; each layer unrolls according to its share."""
 _TAIL_UNROLL = 8
+_SLOTS_NBYTES = 4096  # of scratch that blocks of more than two pixels may take
 _MOST_UNROLL = 40
 _LONG, _AMPLE_NBYTES = 24, 4096  # words from which a layer shares the code of longer ones, unless its share of code is ample
 
@@ -138,15 +139,22 @@ def _plan(program: Program, layer: Layer) -> _Plan:
     _, height, width, _ = layer.geometry.output
     channels = paired(len(layer.bias))
     words = len(patches.order) // 2
-    choices = [
-        (pixels, pairs) for pixels, pairs in ((4, 1), (3, 1), (2, 2), (2, 1), (1, 2), (1, 1)) if len(channels) % (2 * pairs) == 0
-    ]
     run = width if by_rows else width * height
-    pixels, pairs = min(choices, key=lambda choice: _cost(words, run, *choice))
+    pixels, pairs = min(_choices(words, len(channels)), key=lambda choice: _cost(words, run, *choice))
     rows_per_step = 2 if not by_rows and height % 2 == 0 and width % pixels and 2 * width % pixels == 0 else 1
     tail = _has_tail(layer, pixels, by_rows, rows_per_step)
     tile = _tile(words, pixels, pairs, _share(program, layer), tail)
     return _Plan(layer, patches, pack(layer, patches.order, tile), by_rows, rows_per_step)
+
+
+def _choices(words: int, channels: int) -> list[tuple[int, int]]:
+    """Pixels and pairs of channels that a block may have. Many pixels only while their slots stay small: two by two cost the same."""
+    every = ((4, 1), (3, 1), (2, 2), (2, 1), (1, 2), (1, 1))
+    return [
+        (pixels, pairs)
+        for pixels, pairs in every
+        if channels % (2 * pairs) == 0 and (pixels <= 2 or 4 * words * pixels <= _SLOTS_NBYTES)
+    ]
 
 
 def _has_tail(layer: Layer, pixels: int, by_rows: bool, rows_per_step: int) -> bool:

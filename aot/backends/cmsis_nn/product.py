@@ -20,6 +20,8 @@ from aot.backends.cmsis_nn.packing import Packed
 from aot.backends.cmsis_nn.shared import digest
 from aot.llvm.types import I32, POINTER, Value
 
+Expansion = Callable[[], Value]
+
 
 @dataclass(frozen=True)
 class Core:
@@ -101,19 +103,18 @@ class Core:
         return [list(accs[first : first + self.pixels]) for first in range(0, len(accs), self.pixels)], words
 
     def _turn(self, dsp: Dsp, weights: Value, offset: int, slots: Value, sums: list[list[Value]]) -> None:
-        """Straight code over `unroll` words."""
+        """Straight code over `unroll` words. Weights are expanded just before their first use, pixels loaded two at a time."""
         read_pixels, read_weights = self._pixel_reader(dsp, slots), self._weight_reader(dsp, weights, offset)
         for word in range(self.unroll):
+            expand, halves = read_weights(word), []
             for first in range(0, self.pixels, 2):
                 here = range(first, min(first + 2, self.pixels))
-                if first == 0:
-                    halves = read_weights(word)
                 pixels = read_pixels(word, here)
-                for number, half in enumerate(halves):
-                    if first == 0 and callable(half):
-                        half = halves[number] = half()
+                for number in range(len(sums)):
+                    if first == 0:
+                        halves.append(expand[number]())
                     for pixel, x in zip(here, pixels, strict=True):
-                        sums[number][pixel] = dsp.smlad(half, x, sums[number][pixel])
+                        sums[number][pixel] = dsp.smlad(halves[number], x, sums[number][pixel])
 
     def _pixel_reader(self, dsp: Dsp, slots: Value) -> Callable[[int, range], Sequence[Value]]:
         """Reads one or two pixels' word; a single slot's words are read two at a time."""
@@ -132,29 +133,27 @@ class Core:
 
         return read
 
-    def _weight_reader(self, dsp: Dsp, weights: Value, offset: int) -> Callable[[int], list]:
-        """For a word of the slots: the halves for each place of the group, or functions that make them from loaded words."""
-        if not self.packed.interleaved:
-            return lambda word: self._plain_halves(dsp, weights, offset, word)
+    def _weight_reader(self, dsp: Dsp, weights: Value, offset: int) -> Callable[[int], list[Expansion]]:
+        """For a word of the slots: loads the weights; answers with what makes the halves for each place of the group of them."""
         pairs = self.packed.tile.pairs
         ahead: dict[int, Value] = {}
         block = 1 if pairs == 1 and self.pixels > 2 else 2
 
-        def read(word: int) -> list:
+        def read(word: int) -> list[Expansion]:
             first = word * pairs
             for number in range(first, first + pairs, block):
                 if number not in ahead:
                     loaded = dsp.words(weights, offset + 4 * number, min(block, self.unroll * pairs - number))
                     ahead.update({number + step: x for step, x in enumerate(loaded)})
             both = [ahead.pop(first + pair) for pair in range(pairs)]
-            return [half for w in both for half in (w, lambda w=w: dsp.sxtb16(w))]
+            return [expansion for w in both for expansion in (lambda w=w: w, lambda w=w: dsp.sxtb16(w))]
 
-        return read
+        def read_plain(word: int) -> list[Expansion]:
+            loaded = dsp.words(weights, offset + 8 * pairs * (word // 2), 2 * pairs)
+            expand = dsp.sxtb16_odd if word % 2 else dsp.sxtb16
+            return [lambda w=w: expand(w) for w in loaded]
 
-    def _plain_halves(self, dsp: Dsp, weights: Value, offset: int, word: int) -> list:
-        pairs = self.packed.tile.pairs
-        loaded = dsp.words(weights, offset + 8 * pairs * (word // 2), 2 * pairs)
-        return [dsp.sxtb16_odd(w) if word % 2 else dsp.sxtb16(w) for w in loaded]
+        return read if self.packed.interleaved else read_plain
 
     def _finish(
         self,
