@@ -55,8 +55,6 @@ class Draft:
 
     def settled(self, storage: str) -> bool:
         """Whether every write of a storage comes before every read, so that a read may move to any later slot."""
-        if self.program[storage].role == "state":
-            return False
         written, read = self.writers.get(storage, []), self.readers.get(storage, [])
         return not written or not read or written[-1] < read[0]
 

@@ -101,8 +101,8 @@ class _Inlining:
         if skip_fill and self.loads_in(consumer.term):
             if not self.may_leave(consumer.term, extents):
                 skip_fill = not self.may_leave(term, extents)  # nothing was skipped: a fill that the producer brings must count
-            elif self.may_leave(self.producer.value, self.producer.space) or not is_remap(self.producer):
-                return None
+            elif self.may_leave(self.producer.value, self.producer.space):
+                return None  # what the producer reads outside its source counts, what the consumer reads outside is skipped
         return replace(consumer, initial=initial, term=term, result=result, skip_fill=skip_fill)
 
     def into_contract(self, consumer: Contract) -> Contract | None:

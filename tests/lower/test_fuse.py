@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from aot.graph.expr import Const, Load, Lookup, add, integer, loads
+from aot.graph.expr import Acc, Const, Expr, IndexMap, Load, Lookup, add, affine, axis, integer, loads
 from aot.graph.ir import DType
 from aot.graph.primitive import Contract, Map, Reduce, describe, identity
 from aot.lower.draft import MAX_DEPTH, MAX_EXPRESSIONS, moderate
 from aot.lower.execute import execute_program
 from aot.lower.fuse import LOWER_PASSES, fuse
-from aot.lower.program import Buffer, Program
+from aot.lower.program import Buffer, Program, Role
 from tests.lower.toy import GraphBuilder, random_inputs
 
 
@@ -185,6 +185,17 @@ class TestMustNotFire:
         x = builder.pad(builder.input(1, 2, 2, 2), (0, 1, 1, 0), (0, 1, 1, 0), 5)
         assert kinds(fused(builder, builder.conv(x, 2, 3, 1, 0, 3))) == ["Map", "Contract"]
 
+    def test_padding_with_two_numbers(self) -> None:
+        builder = GraphBuilder()
+        x = builder.pad(builder.input(1, 2, 2, 2), (0, 1, 1, 0), (0, 1, 1, 0), 5)
+        assert kinds(fused(builder, builder.conv(x, 2, 3, 1, 1, 3))) == ["Map", "Contract"]
+
+    def test_a_slice_in_front_of_padding(self) -> None:
+        """What lies outside the slice lies inside its source."""
+        builder = GraphBuilder()
+        x = builder.node("SLICE", builder.input(1, 4, 4, 2), shape=(1, 2, 2, 2), attributes=((0, 1), (1, 1), (1, 1), (0, 1)))
+        assert kinds(fused(builder, builder.conv(x, 2, 3, 1, 1, 3))) == ["Map", "Contract"]
+
     def test_padding_of_channels(self) -> None:
         builder = GraphBuilder()
         x = builder.pad(builder.input(1, 2, 2, 2), (0, 0, 0, 1), (0, 0, 0, 1), 3)
@@ -275,6 +286,82 @@ def test_state_is_left_alone() -> None:
     out = execute_program(result, {"x": np.full(4, 10, np.int32)}, state)
     np.testing.assert_array_equal(out["y"], [1, 2, 3, 4])
     np.testing.assert_array_equal(state["s"], [10, 11, 12, 13])
+
+
+def run_fused(program: Program, **inputs: list[int]) -> tuple[Program, dict[str, np.ndarray]]:
+    """The fused program, and its outputs, which equal the unfused one's. Inputs are int32."""
+    arrays = {name: np.array(values, np.int32) for name, values in inputs.items()}
+    result = fuse(program)
+    before, after = execute_program(program, arrays), execute_program(result, arrays)
+    for name, array in before.items():
+        np.testing.assert_array_equal(array, after[name], err_msg=str(result))
+    return result, after
+
+
+def int32(name: str, role: Role, *shape: int) -> Buffer:
+    return Buffer(name, DType.INT32, shape, role)
+
+
+def element(name: str, index: IndexMap | None = None, fill: int | None = None) -> Load:
+    """An int32 element of a one-dimensional buffer."""
+    return Load(name, (axis(0) if index is None else index,), DType.INT32, None if fill is None else Const(fill, DType.INT32))
+
+
+def total(out: str, source: str) -> Reduce:
+    """out[i] = the sum of source[i, :]."""
+    term = Load(source, identity(2), DType.INT32)
+    return Reduce(out, (2,), (3,), "add", integer(0), term, Acc(DType.INT32))
+
+
+def test_an_epilogue_may_not_write_before_an_earlier_reader() -> None:
+    """The old state is read between the reduction and the Map that stores the new one."""
+    buffers = int32("x", "input", 2, 3), int32("s", "state", 2), int32("t", "temporary", 2), int32("y", "output", 2)
+    new = Map("s", (2,), add(element("t"), integer(1)))
+    program = Program("p", buffers, (total("t", "x"), Map("y", (2,), element("s")), new), ("x",), ("y",))
+    state: dict[str, np.ndarray] = {"s": np.array([7, 8], np.int32)}
+    out = execute_program(fuse(program), {"x": np.ones((2, 3), np.int32)}, state)
+    np.testing.assert_array_equal(out["y"], [7, 8])
+    np.testing.assert_array_equal(state["s"], [4, 4])
+
+
+def test_an_epilogue_may_not_write_before_an_overlapping_writer() -> None:
+    buffers = int32("x", "input", 2, 3), int32("t", "temporary", 2), int32("y", "output", 4)
+    part = Map("y", (2,), add(element("t"), integer(1)), identity(1))
+    program = Program("p", buffers, (total("t", "x"), Map("y", (4,), integer(9)), part), ("x",), ("y",))
+    _, out = run_fused(program, x=[[1, 1, 1], [2, 2, 2]])  # type: ignore[list-item]
+    np.testing.assert_array_equal(out["y"], [4, 7, 9, 9])
+
+
+def windowed(term: Expr) -> Reduce:
+    """y[i] = the sum over j of term, where loads outside are skipped."""
+    return Reduce("y", (3,), (3,), "add", integer(0), term, Acc(DType.INT32), skip_fill=True)
+
+
+def test_a_computed_term_keeps_its_own_padding() -> None:
+    """Of a term's two loads one is skipped outside; the other, once inlined, has a fill that counts."""
+    buffers = int32("a", "input", 3), int32("c", "input", 3), int32("b", "temporary", 9), int32("y", "output", 3)
+    near = affine({0: 1, 1: 1}, -1)
+    computed = Map("b", (9,), add(element("c", axis(0, 1, -1), 100), integer(1)))
+    term = add(element("a", near, 0), element("b", affine({0: 3, 1: 1})))
+    run_fused(Program("p", buffers, (computed, windowed(term)), ("a", "c"), ("y",)), a=[1, 2, 3], c=[10, 20, 30])
+
+
+def test_the_weights_of_a_contraction_do_not_get_a_fill() -> None:
+    buffers = int32("x", "input", 4), int32("w", "input", 2), int32("p", "temporary", 4), int32("y", "output", 1)
+    padded = Map("p", (4,), element("w", axis(0, 1, -1), 6))
+    product = Contract("y", (1,), (4,), element("x", axis(1)), element("p", axis(1)), 0, 0, integer(0), Acc(DType.INT32))
+    result, out = run_fused(Program("p", buffers, (padded, product), ("x", "w"), ("y",)), x=[1, 2, 3, 4], w=[10, 20])
+    assert kinds(result) == ["Map", "Contract"]
+    assert out["y"][0] == 6 + 20 + 60 + 24
+
+
+def test_the_weights_of_a_contraction_may_be_moved() -> None:
+    buffers = int32("x", "input", 4), int32("w", "input", 4), int32("r", "temporary", 4), int32("y", "output", 1)
+    reversed_ = Map("r", (4,), element("w", axis(0, -1, 3)))
+    product = Contract("y", (1,), (4,), element("x", axis(1)), element("r", axis(1)), 0, 0, integer(0), Acc(DType.INT32))
+    result, out = run_fused(Program("p", buffers, (reversed_, product), ("x", "w"), ("y",)), x=[1, 2, 3, 4], w=[10, 20, 30, 40])
+    assert kinds(result) == ["Contract"]
+    assert out["y"][0] == 40 + 60 + 60 + 40
 
 
 def test_a_store_over_an_earlier_fill_stays_after_it() -> None:
