@@ -19,8 +19,11 @@ from aot.errors import CompileError
 
 _FOLDER = Path(__file__).parent / "targets"
 _FIELDS = {"name", "summary", "triple", "cpu", "features", "has", "float_abi", "pointer_bits", "memory", "run"}
-ABILITIES = frozenset({"dsp", "mve", "mve.fp", "fpu", "fp64", "divide", "long_multiply", "unaligned"})
-_FULL = ABILITIES - {"dsp", "mve", "mve.fp"}
+ABILITIES = frozenset({"dsp", "mve", "mve.fp", "fpu", "fp64", "divide", "long_multiply", "saturate", "unaligned"})
+_FULL = frozenset({"fpu", "fp64", "divide", "long_multiply", "unaligned"})
+_MAINLINE = ("thumbv8m.main", "thumbv8.1m.main")
+_ONLY_ON = {"saturate": ("thumbv7m", "thumbv7em", *_MAINLINE), "dsp": ("thumbv7em", *_MAINLINE), "mve": ("thumbv8.1m.main",)}
+"""Instructions that kernels use by name: LLVM ends the process where the architecture lacks them."""
 _EMULATORS = {"unicorn": {"model": str}, "qemu": {"machine": str, "instructions_per_tick": (int, float)}, "renode": {"cpu": str}}
 _BOARD = ("code", "code_nbytes", "ram", "ram_nbytes")
 _OF_ARCHITECTURE = {
@@ -38,7 +41,8 @@ _BASELINE = {"x86_64": "x86-64", "i686": "pentium4"}
 class Target:
     """One CPU.
 
-    triple, cpu, features: LLVM's. has: what kernels ask for (dsp, mve, fpu, fp64, divide, long_multiply, unaligned).
+    triple, cpu, features: LLVM's. has: what kernels ask for (dsp, mve, fpu, fp64, divide, long_multiply,
+    saturate: clamps to 2^n in one instruction, unaligned).
     float_abi: hard, soft or "" (not Arm). memory: addresses and bytes of the emulated board's code memory, RAM and vector table.
     run: for each emulator its parameters (unicorn: model; qemu: machine, instructions_per_tick; renode: cpu).
     """
@@ -93,6 +97,9 @@ def _problem(content: Mapping[str, Any]) -> str:
     abilities = content.get("has") or ()
     if not isinstance(abilities, (list, tuple)) or not set(map(str, abilities)) <= ABILITIES:
         return f"has is a list of some of {', '.join(sorted(ABILITIES))}"
+    architecture = content["triple"].split("-")[0]
+    if wrong := [name for name in sorted(map(str, abilities)) if name in _ONLY_ON and architecture not in _ONLY_ON[name]]:
+        return f"{architecture} has no {wrong[0]}, which needs {' or '.join(_ONLY_ON[wrong[0]])}"
     if content.get("float_abi", "") not in ("", "hard", "soft"):
         return "float_abi is hard or soft"
     if content.get("pointer_bits", 32) not in (16, 32, 64):
@@ -151,7 +158,7 @@ def triple_target(triple: str, cpu: str = "", features: str = "") -> Target:
             f"{named.cpu} has no FPU, so it can't pass floats in registers as '{triple}' asks", hint=f"use {named.triple}"
         )
     if not (cpu or features or hard):
-        kept = {"divide", "long_multiply", "unaligned"} | ({"dsp"} if architecture == "thumbv7em" else set())
+        kept = {"divide", "long_multiply", "saturate", "unaligned"} | ({"dsp"} if architecture == "thumbv7em" else set())
         return replace(
             named, name=triple, triple=triple, cpu="", features="", has=named.has & kept, float_abi="soft", summary="an LLVM triple"
         )

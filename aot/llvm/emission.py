@@ -21,7 +21,7 @@ from aot.llvm.expressions import Scalars, strides
 from aot.llvm.types import I1, I8, I32, POINTER, Builder, Value, known_integer, memory_type
 
 if TYPE_CHECKING:
-    from aot.graph.expr import Expr, IndexMap
+    from aot.graph.expr import Expr, IndexMap, Load
     from aot.lower.implementation import Implementation
     from aot.lower.program import Buffer, Program
     from aot.target import Target
@@ -116,13 +116,15 @@ class KernelFunction:
             raise InternalError(f"{self.implementation.kernel}: %{name} is not a parameter of the function")
         return self.pointers[name]
 
-    def value(self, expr: Expr, axes: Mapping[int, Value], acc: Value | None = None) -> Value:
+    def value(
+        self, expr: Expr, axes: Mapping[int, Value], acc: Value | None = None, loaded: Mapping[Load, Value] | None = None
+    ) -> Value:
         """Emit a scalar expression at the builder's position.
 
-        `axes`: the value of each axis, int32 (an axis of extent 1 may be absent); `acc` stands for `Acc`.
+        `axes`: the value of each axis, int32 (an axis of extent 1 may be absent); `acc` stands for `Acc`; `loaded`: loads done already.
         A shared sub-expression is emitted once within one call. No control flow is emitted: the block stays the same.
         """
-        return Scalars(self, axes, acc).value(expr)
+        return Scalars(self, axes, acc, loaded=loaded).value(expr)
 
     def address(self, name: str, indices: Sequence[Index]) -> Value:
         """Address of the element at `indices` (one for each dimension; no checks)."""

@@ -46,13 +46,18 @@ _COMPARISON = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": "
 class Scalars:
     """Emits expressions for one position of the iteration space; each shared sub-expression once.
 
-    `unchecked`: loads known to be inside their buffers, so that no bounds are tested (by identity).
+    `unchecked`: loads known to be inside their buffers, so that no bounds are tested (by identity). `loaded`: loads done already.
     """
 
     def __init__(
-        self, function: KernelFunction, axes: Mapping[int, Value], acc: Value | None, unchecked: Sequence[Load] = ()
+        self,
+        function: KernelFunction,
+        axes: Mapping[int, Value],
+        acc: Value | None,
+        unchecked: Sequence[Load] = (),
+        loaded: Mapping[Load, Value] | None = None,
     ) -> None:
-        self.function, self.axes, self.acc = function, axes, acc
+        self.function, self.axes, self.acc, self.loaded = function, axes, acc, loaded or {}
         self.builder: Builder = function.builder
         self.unchecked = {id(load) for load in unchecked}
         self.done: dict[int, Value] = {}
@@ -69,7 +74,7 @@ class Scalars:
             case Axis(number):
                 return self.axis(number)
             case Load():
-                return self._load(expr)
+                return self.loaded[expr] if expr in self.loaded else self._load(expr)
             case Lookup(buffer, index):
                 return self._lookup(buffer, self.value(index), expr.dtype)
             case Acc():
@@ -86,10 +91,21 @@ class Scalars:
                 return self.builder.select(self.value(condition), self.value(yes), self.value(no))
             case Unary(op, x):
                 return arithmetic.unary(self.builder, op, self.value(x), x.dtype)
+            case Binary("min", Binary("max", x, Const(low)), Const(high)) if self._saturates(x.dtype, low, high):
+                return self._saturate(self.value(x), int(high).bit_length() + 1)
             case Binary(op, a, b) if op in COMPARE:
                 return arithmetic.compare(self.builder, _COMPARISON[op], self.value(a), self.value(b), a.dtype)
             case Binary(op, a, b):
                 return arithmetic.binary(self.builder, op, self.value(a), self.value(b), a.dtype)
+
+    def _saturates(self, dtype: DType, low: float, high: float) -> bool:
+        """Whether the core clamps an int32 to this range in one instruction: -2^n .. 2^n - 1."""
+        whole = dtype is DType.INT32 and low == -high - 1 and int(low) & int(high) == 0
+        return whole and "saturate" in self.function.target.has
+
+    def _saturate(self, x: Value, bits: int) -> Value:
+        intrinsic = self.function.intrinsic("llvm.arm.ssat", ir.FunctionType(I32, [I32, I32]))
+        return self.builder.call(intrinsic, [x, I32(bits)])
 
     def axis(self, number: int) -> Value:
         """The value of an axis; one of extent 1 is 0."""

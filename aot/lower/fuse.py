@@ -12,6 +12,7 @@ from aot.graph.primitive import Call, writes
 from aot.lower.draft import Draft
 from aot.lower.epilogue import forward_copies, fuse_epilogues
 from aot.lower.prologue import inline_maps
+from aot.lower.sums import separate_sums
 from aot.lower.tabulate import tabulate
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ LOWER_PASSES: tuple[tuple[LowerPass, str], ...] = (
         inline_maps,
         "after the reductions took their epilogues: what is left of chains of Maps, and data movement in front of reductions",
     ),
+    (separate_sums, "before tables of one number: it wants the operands of a sum as they are"),
     (tabulate, "last: the fused expressions show what depends on one 8-bit number alone"),
 )
 

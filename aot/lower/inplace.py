@@ -39,6 +39,14 @@ def elementwise_overwrites(program: Program, instruction: Primitive) -> tuple[st
     return tuple(name for name in reads(instruction) if _same_elements(program, instruction, name, stored))
 
 
+def stored_element_loads(program: Program, instruction: Map | Reduce | Contract) -> tuple[Load, ...]:
+    """The loads of an instruction's late expressions that name the very element that is stored, in another buffer of equal elements."""
+    stored = linear(store_of(instruction), program[instruction.out].shape, instruction.space)
+    if stored is None:
+        return ()
+    return tuple(load for load in loads(*_roots(instruction)[1]) if _reads_element(program, load, instruction, stored))
+
+
 def _same_elements(program: Program, instruction: Map | Reduce | Contract, name: str, stored: Affine) -> bool:
     """Whether the instruction reads the storage of `name` only at the element that it writes."""
     storage, out = program.storage(name), program[instruction.out]

@@ -48,7 +48,7 @@ def test_host_is_the_baseline() -> None:
 def test_triples() -> None:
     soft = triple_target("thumbv7em-none-eabi")
     assert (soft.cpu, soft.float_abi, soft.pointer_bits) == ("", "soft", 32)
-    assert soft.has == {"dsp", "divide", "long_multiply", "unaligned"}
+    assert soft.has == {"dsp", "divide", "long_multiply", "saturate", "unaligned"}
     assert triple_target("thumbv7em-none-eabihf").cpu == "cortex-m4"
     assert triple_target("thumbv7em-none-eabihf", "cortex-m7").features == "-fp64"
     assert "fpu" in triple_target("thumbv8m.main-none-eabihf").has
@@ -81,6 +81,8 @@ def test_hard_float_without_fpu() -> None:
         ("triple: thumbv7m-none-eabi\ncpu: 3", "cpu is not text"),
         ("triple: thumbv7m-none-eabi\nhas: dsp", "has is a list of some of divide, dsp"),
         ("triple: thumbv7m-none-eabi\nhas: [wings]", "has is a list of some of divide, dsp"),
+        ("triple: thumbv7m-none-eabi\nhas: [dsp]", "thumbv7m has no dsp, which needs thumbv7em or thumbv8m.main"),
+        ("triple: riscv32-unknown-none-elf\nhas: [saturate]", "riscv32 has no saturate, which needs thumbv7m"),
         ("triple: thumbv7m-none-eabi\nfloat_abi: firm", "float_abi is hard or soft"),
         ("triple: thumbv7m-none-eabi\npointer_bits: 33", "pointer_bits is 16, 32 or 64"),
         ("triple: thumbv7m-none-eabi\nmemory: {code: low}", "memory is a mapping of names to addresses and sizes"),

@@ -22,12 +22,16 @@ REACH = 1020
 
 
 class _VolatileLoad(ir.instructions.LoadInstr):
+    align: int | None
+
     def descr(self, buf: list[str]) -> None:
         pointer = self.operands[0]
         buf.append(f"load volatile {self.type}, ptr {pointer.get_reference()}, align {self.align}\n")
 
 
 class _VolatileStore(ir.instructions.StoreInstr):
+    align: int | None
+
     def descr(self, buf: list[str]) -> None:
         value, pointer = self.operands
         buf.append(f"store volatile {value.type} {value.get_reference()}, ptr {pointer.get_reference()}, align {self.align}\n")

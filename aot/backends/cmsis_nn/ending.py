@@ -15,6 +15,7 @@ from aot.backends.cmsis_nn.dsp import Dsp
 from aot.backends.cmsis_nn.operands import Layer
 from aot.backends.cmsis_nn.requantise import Form, Stage
 from aot.errors import InternalError
+from aot.graph.expr import Load
 from aot.llvm.types import I8, I32, I64, Value
 
 
@@ -115,12 +116,27 @@ class Output:
     """Where results go: evaluates what is fused behind the requantisation and stores.
 
     `axes` of each element are the iteration axes of the fused expression; elements of one call are all read before any is written.
+    An operand of the fused expression that lies beside the output, element by element, is read at the output's address plus their distance.
     """
 
     def __init__(self, dsp: Dsp, layer: Layer) -> None:
         self.dsp, self.layer, self.rest = dsp, layer, layer.split.rest
         self.name = layer.instruction.out
         self.nbytes = dsp.function.buffer(self.name).dtype.nbytes
+        self.distances = {load.buffer: self._distance(load.buffer) for load in layer.beside}
+
+    def _distance(self, name: str) -> Value:
+        """Bytes from an output element to the same element of another buffer."""
+        function, builder = self.dsp.function, self.dsp.builder
+        there, here = (builder.ptrtoint(function.pointer(each), I32) for each in (name, self.name))
+        return builder.sub(there, here)
+
+    def _loaded(self, address: Value) -> dict[Load, Value]:
+        """The elements beside the one at `address`."""
+        function = self.dsp.function
+        return {
+            load: function.load_at(load.buffer, self.dsp.at(address, self.distances[load.buffer])) for load in self.layer.beside
+        }
 
     def store(self, elements: Sequence[tuple[Value, Value, dict[int, Value]]]) -> None:
         """(address, int8 as int32, axes) of each element."""
@@ -130,6 +146,9 @@ class Output:
                 self.dsp.store_byte(value, address)
             return
         builder = self.dsp.builder
-        finished = [function.value(self.rest, axes, acc=builder.trunc(value, I8)) for _, value, axes in elements]
+        finished = [
+            function.value(self.rest, axes, acc=builder.trunc(value, I8), loaded=self._loaded(address))
+            for address, value, axes in elements
+        ]
         for (address, _, _), value in zip(elements, finished, strict=True):
             function.store_at(self.name, address, value)

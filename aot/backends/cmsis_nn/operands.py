@@ -17,6 +17,7 @@ from aot.graph.expr import Acc, Affine, Axis, Binary, Cast, Const, Expr, IndexMa
 from aot.graph.ir import DType
 from aot.graph.primitive import Contract, Geometry, Primitive, store_of
 from aot.lower.indexing import linear, same
+from aot.lower.inplace import stored_element_loads
 from aot.lower.program import Program
 from aot.target import Target
 
@@ -48,7 +49,7 @@ class Layer:
     """An int8 contraction. Arrays are int64; `weights` is (Co, KH, KW, Ci), depthwise (Co, KH, KW); the others are (Co,).
 
     geometry: of a dense layer that of a 1x1 convolution on one row of pixels, of a depthwise layer on one channel that of a
-    convolution.
+    convolution. beside: fused loads of the element that is stored, in other activations: they need no axes.
     """
 
     instruction: Contract
@@ -59,6 +60,7 @@ class Layer:
     shift: np.ndarray
     split: Split
     out: Layout
+    beside: tuple[Load, ...] = ()
 
     @property
     def folded_bias(self) -> np.ndarray:
@@ -85,7 +87,7 @@ class Layer:
         for expr in walk(self.split.rest) if self.split.rest is not None else ():
             if isinstance(expr, Axis):
                 found.add(expr.axis)
-            if isinstance(expr, Load):
+            if isinstance(expr, Load) and expr not in self.beside:
                 for index in expr.index:
                     found |= {number for number, _ in index.terms} if isinstance(index, Affine) else {index.axis}
         return frozenset(found)
@@ -177,7 +179,9 @@ def _with_constants(program: Program, instruction: Contract, geometry: Geometry,
         return "its input is a constant"
     depth = () if geometry.kind == "depthwise" else (geometry.input[3],)
     shaped = weights.reshape(len(bias), *geometry.kernel, *depth)
-    return Layer(instruction, geometry, shaped, bias, multiplier, shift, split, out)
+    loads = stored_element_loads(program, instruction)
+    beside = tuple(load for load in loads if program[program.storage(load.buffer)].role != "constant")
+    return Layer(instruction, geometry, shaped, bias, multiplier, shift, split, out, beside)
 
 
 def _channel_axes(instruction: Contract) -> range:
