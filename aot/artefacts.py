@@ -20,6 +20,8 @@ from aot.errors import CompileError
 from aot.graph.ir import DType
 from aot.version import VERSION
 
+_CPU_CHECKS = (("dsp", "__ARM_FEATURE_DSP", "DSP extension"), ("mve", "__ARM_FEATURE_MVE", "Helium (MVE) extension"))
+"""Abilities whose instructions may stand in an object, and the macros by which Arm compilers say that the core has them (ACLE)."""
 _C_TYPES = {DType.FLOAT32: "float", DType.BOOL: "uint8_t"}
 
 
@@ -89,7 +91,9 @@ def _render(template: str, bundle: Bundle) -> str:
         autoescape=False,
     )
     entries = [_entry_view(bundle, entry) for entry in bundle.entries]
-    return environment.get_template(template).render(bundle=bundle, version=VERSION, NAME=bundle.name.upper(), entries=entries)
+    checks = [check for ability, *check in _CPU_CHECKS if ability in bundle.target.has]
+    template_ = environment.get_template(template)
+    return template_.render(bundle=bundle, version=VERSION, NAME=bundle.name.upper(), entries=entries, cpu_checks=checks)
 
 
 def _entry_view(bundle: Bundle, entry: Entry) -> dict[str, Any]:

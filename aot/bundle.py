@@ -73,7 +73,7 @@ class Entry:
     plan: Plan | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Bundle:
     """An object file and what its user must know. `weights`: their bytes, with `--weights separate` (else they are in the object)."""
 
@@ -92,6 +92,10 @@ class Bundle:
     @property
     def main(self) -> Entry:
         return self.entries[0]
+
+    def __repr__(self) -> str:
+        sizes = f"{self.code_nbytes} bytes of code, {self.weights_nbytes} of weights, workspace {self.workspace_nbytes}"
+        return f"<Bundle {self.name} for {self.target.name}, back end {self.backend}: {sizes}>"
 
     @property
     def workspace_nbytes(self) -> int:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from aot.graph.primitive import Primitive
+from aot.graph.primitive import Contract, Primitive
 
 if TYPE_CHECKING:
     from aot.lower.program import Buffer, Program
@@ -57,11 +57,22 @@ class Implementation:
 
 @dataclass(frozen=True)
 class Kernel:
-    """A row of a back end's table. `claim` answers with an implementation, or with the sentence why it can't take the instruction."""
+    """A row of a back end's table. `claim` answers with an implementation, or with the sentence why it can't take the instruction.
+
+    kinds: the kinds of instruction (see `kind_of`) that it is asked about; empty: all.
+    """
 
     name: str
     claim: Callable[[Program, Primitive, Target], Implementation | str]
     summary: str = ""
+    kinds: tuple[str, ...] = ()
+
+
+def kind_of(instruction: Primitive) -> str:
+    """conv, depthwise or dense for a convolution-like Contract; else contract, map, reduce or call."""
+    if isinstance(instruction, Contract) and instruction.geometry is not None:
+        return instruction.geometry.kind
+    return type(instruction).__name__.lower()
 
 
 @dataclass(frozen=True)

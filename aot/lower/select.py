@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from aot.errors import CompileError, InternalError
 from aot.graph.primitive import describe, reads, writes
-from aot.lower.implementation import Choice
+from aot.lower.implementation import Choice, kind_of
 
 if TYPE_CHECKING:
     from aot.graph.primitive import Primitive
@@ -24,13 +24,15 @@ def select(program: Program, backend: Backend, generic: Kernel, target: Target) 
 
     CompileError if even the generic kernel declines.
     """
-    kernels = tuple(kernel for kernel in backend.kernels if kernel.name != generic.name)
-    return tuple(_choose(program, instruction, (*kernels, generic), target) for instruction in program.instructions)
+    return tuple(_choose(program, instruction, backend, generic, target) for instruction in program.instructions)
 
 
-def _choose(program: Program, instruction: Primitive, kernels: tuple[Kernel, ...], target: Target) -> Choice:
-    declined: list[tuple[str, str]] = []
-    for kernel in kernels:
+def _choose(program: Program, instruction: Primitive, backend: Backend, generic: Kernel, target: Target) -> Choice:
+    kind = kind_of(instruction)
+    own = [kernel for kernel in backend.kernels if kernel.name != generic.name]
+    kernels = [kernel for kernel in own if not kernel.kinds or kind in kernel.kinds]
+    declined = [(backend.name, f"no kernel of its own for a {kind}")] if own and not kernels else []
+    for kernel in (*kernels, generic):
         answer = kernel.claim(program, instruction, target)
         if isinstance(answer, str):
             declined.append((kernel.name, answer))

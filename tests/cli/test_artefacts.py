@@ -57,6 +57,19 @@ def test_header_compiles_clean(
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.parametrize("cpu,fits", [("cortex-m4", True), ("cortex-m7", True), ("cortex-m3", False), ("cortex-m0", False)])
+def test_header_refuses_a_core_that_lacks_instructions(tmp_path: Path, cpu: str, fits: bool) -> None:
+    """The bundle is for a Cortex-M4, and may hold instructions of the DSP extension."""
+    if shutil.which("arm-none-eabi-gcc") is None:
+        pytest.skip("arm-none-eabi-gcc is not installed")
+    artefacts.write(make_bundle(), tmp_path)
+    command = ["arm-none-eabi-gcc", f"-mcpu={cpu}", "-mthumb", "-fsyntax-only", "-x", "c", str(tmp_path / "demo.h")]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert (done.returncode == 0) == fits, done.stderr
+    assert fits or "whose DSP extension this compiler's target lacks" in done.stderr
+    assert subprocess.run([*command, "-DAOT_ANY_CPU"], capture_output=True).returncode == 0
+
+
 def test_header_has_the_documented_macros() -> None:
     text = artefacts.files(make_bundle())["demo.h"].decode()
     for macro in (

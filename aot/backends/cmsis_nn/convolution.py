@@ -76,7 +76,7 @@ def _implementation(program: Program, layer: Layer, kernel: str) -> Implementati
         overwrites=elementwise_overwrites(program, instruction),
         rows=Rows(layer.geometry.output[1], plan.rows_per_step, plan.needs),
         style="ordered",
-        notes=(str(packed.form), f"{packed.tile.pixels} pixels x {2 * packed.tile.pairs} channels"),
+        notes=(str(packed.form), f"a block is {packed.tile.pixels} x {2 * packed.tile.pairs} (pixels x channels)"),
     )
 
 

@@ -71,9 +71,8 @@ class Form:
     left: np.ndarray | None = None
 
     def __str__(self) -> str:
-        if self.kind == "exact":
-            return "exact"
-        return f"{self.kind}, pre {'/'.join(map(str, sorted(set(self.pre.tolist()))))}{'' if self.uniform else ', own shifts'}"
+        how = {"saturate": "SMMLA, SSAT", "signed": "AND, SMMLA, ADD, SSAT", "exact": "both roundings as TFLite spells them"}[self.kind]
+        return f"requantised by {how}{'' if self.uniform or self.kind == 'exact' else ', each channel with its own shift'}"
 
 
 def tflite(stage: Stage, acc: np.ndarray) -> np.ndarray:
