@@ -11,6 +11,7 @@ from aot.commands.common import print_json
 from aot.commands.tables import console, plain, table
 from aot.errors import CompileError
 from aot.graph.ir import Graph, Model, Value
+from aot.graph.lenient import Lenient, refusals
 from aot.graph.ops import OPERATORS
 from aot.graph.tflite import read_file
 
@@ -28,9 +29,9 @@ Examples:
 @click.option("--text", is_flag=True, help="Print the graph, one line a node.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def inspect(model: str, text: bool, as_json: bool) -> None:
-    """Show MODEL's interface, operators and sizes."""
+    """Show MODEL's interface, operators and sizes, and which nodes can't be compiled."""
     try:
-        read = read_file(model, OPERATORS)
+        read = read_file(model, Lenient(OPERATORS))
     except CompileError as error:
         raise error.at(Path(model).name) from error
     if as_json:
@@ -87,4 +88,7 @@ def _print(model: Model) -> None:
         out.print(table(f"graph {graph.name or 'main'}", ("", "tensor", "dtype", "shape", "quantisation", "bytes"), rows))
         counted = Counter(node.op for node in graph.nodes)
         out.print(table("operators", ("operator", "count"), sorted(counted.items())))
+    unsupported = [(node.index, node.op, why) for node, why in refusals(model, OPERATORS)]
+    if unsupported:
+        out.print(table("nodes that can't be compiled", ("node", "operator", "why"), unsupported))
     out.print(plain(f"constants: {model.constant_nbytes} bytes; SHA-256 {model.sha256}"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import click
 
 from aot.commands.common import choose, print_json
@@ -17,14 +19,15 @@ def ops(name: str | None, as_json: bool) -> None:
     """List the operators that can be compiled."""
     names = sorted(OPERATORS) if name is None else [choose("operator", name.upper(), OPERATORS)]
     if as_json:
-        print_json({"operators": [{"name": each, "notes": _first_line(each)} for each in names]})
+        print_json({"operators": [{"name": each, "family": _family(each)} for each in names]})
         return
-    console().print(table(f"{len(names)} operators", ("operator", "notes"), [(each, _first_line(each)) for each in names]))
+    console().print(table(f"{len(names)} operators", ("operator", "family"), [(each, _family(each)) for each in names]))
 
 
-def _first_line(name: str) -> str:
-    """What the operator's own check says it takes: the first line of its docstring."""
-    return (OPERATORS[name].check.__doc__ or "").strip().partition("\n")[0]
+def _family(name: str) -> str:
+    """What the operator's family takes: the first line of its file."""
+    module = sys.modules[OPERATORS[name].lower.__module__]
+    return (module.__doc__ or "").strip().partition("\n")[0]
 
 
 @click.command(epilog="\b\nExamples:\n  aot targets\n  aot targets --json")

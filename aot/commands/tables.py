@@ -5,6 +5,7 @@ Enters: bundles and results. Leaves: text on standard output. Invariant: every f
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from aot.graph.ir import Node
 def console() -> Console:
     """Standard output; no wrapping of cells where it is no terminal."""
     made = Console(highlight=False)
-    return made if made.is_terminal else Console(highlight=False, width=200)
+    return made if made.is_terminal or "COLUMNS" in os.environ else Console(highlight=False, width=200)
 
 
 def plain(text: object) -> Text:
@@ -31,7 +32,7 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) 
     """A table; columns whose name ends in `bytes`, or that count something, are set to the right."""
     made = Table(title=title, title_justify="left")
     for column in columns:
-        made.add_column(column, justify="right" if column in _NUMBERS or column.endswith("bytes") else "left")
+        made.add_column(column, justify="right" if column in _NUMBERS or column.endswith("bytes") else "left", overflow="fold")
     for row in rows:
         made.add_row(*map(plain, row))
     return made
@@ -84,6 +85,8 @@ def explain(node: Node, entry: Entry) -> tuple[object, str, str, str]:
 
 def _why(layer: Layer, node: Node) -> str:
     fused = [str(index) for index in layer.nodes if index != node.index]
-    parts = [f"{kernel}: {reason}" for kernel, reason in dict.fromkeys(layer.declined)]
-    parts += [f"in one loop with node {', '.join(fused)}"] if fused else []
-    return "; ".join([*parts, *layer.notes])
+    declined = (
+        [f"{kernel}: {reason}" for kernel, reason in dict.fromkeys(layer.declined)] if layer.kernel.startswith("generic") else []
+    )
+    together = [f"in one loop with node {', '.join(fused)}"] if fused else []
+    return "; ".join([*declined, *together, *layer.notes])

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 Shape = tuple[int, ...]
+_LONGEST_TITLE = 60
 
 
 class DType(enum.Enum):
@@ -126,6 +127,12 @@ class Value:
             if self.data.shape != self.shape:
                 raise InternalError(f"{self.name}: data of shape {self.data.shape} for a value of shape {self.shape}")
             self.data.flags.writeable = False
+
+    @property
+    def title(self) -> str:
+        """The label for messages, or else the name: of a label that joins fused names by `;` the last one, at most 60 characters."""
+        title = self.label.rpartition(";")[2] or self.label or self.name
+        return title if len(title) <= _LONGEST_TITLE else f"...{title[-_LONGEST_TITLE:]}"
 
     @property
     def is_constant(self) -> bool:
@@ -250,7 +257,7 @@ class Site:
     @property
     def where(self) -> str:
         """`node 3 CONV_2D 'label of its output'`."""
-        label = f" '{self.outputs[0].label or self.outputs[0].name}'" if self.outputs else ""
+        label = f" '{self.outputs[0].title}'" if self.outputs else ""
         return f"node {self.node.index} {self.node.op}{label}"
 
     def error(self, what: str, hint: str = "") -> CompileError:

@@ -121,7 +121,7 @@ def _input_named(graph: Graph, name: str) -> Value:
 
 
 def _require_usable(value: Value, shape: Shape) -> None:
-    where = f"input '{value.label or value.name}'"
+    where = f"input '{value.title}'"
     if len(shape) != len(value.shape):
         raise CompileError(
             f"shape {_text(shape)} has {len(shape)} dimensions, the model's {_text(value.shape)} has {len(value.shape)}",

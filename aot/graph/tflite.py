@@ -166,7 +166,7 @@ class _SubgraphReader:
         outputs = self._indices(table, 2, "outputs")
         label = f" {_label(self.tensor(outputs[0]).value)}" if outputs else ""
         where = f"node {number} {name}{label}"
-        if name == "CUSTOM" or name not in self.file.operators:
+        if name not in self.file.operators:
             which = f"custom operator '{custom}'" if name == "CUSTOM" else f"operator {name}"
             raise self._error(where, f"{which} is not supported", "`aot ops` lists those that are")
         operator = self.file.operators[name]
@@ -227,7 +227,7 @@ class _SubgraphReader:
 
 
 def _label(value: Value) -> str:
-    return f"'{value.label or value.name}'"
+    return f"'{value.title}'"
 
 
 def _signature(table: Table, graphs: tuple[Graph, ...]) -> Signature:

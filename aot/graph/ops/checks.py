@@ -20,7 +20,7 @@ MAX_SHIFT = 30
 
 def describe(value: Value) -> str:
     """How messages name a value: its label in the model, else our name."""
-    return f"'{value.label or value.name}'"
+    return f"'{value.title}'"
 
 
 def require_counts(site: Site, inputs: Iterable[int], outputs: int = 1) -> None:
