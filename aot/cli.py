@@ -51,8 +51,9 @@ for command in COMMANDS:
 
 def run(arguments: list[str] | None = None) -> int:
     """Run one command line. Returns the exit code; InternalError and other faults of ours propagate."""
+    arguments = sys.argv[1:] if arguments is None else arguments
     try:
-        code = cli.main(args=arguments, prog_name="aot", standalone_mode=False)
+        code = cli.main(args=arguments or ["--help"], prog_name="aot", standalone_mode=False)
     except CompileError as error:
         return _fail(str(error))
     except click.ClickException as error:
@@ -62,6 +63,17 @@ def run(arguments: list[str] | None = None) -> int:
     return code if isinstance(code, int) else 0
 
 
+def _open_standard_streams() -> None:
+    """A caller may have closed any of the three (`aot ops >&-`): the next file opened would then take its number."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(number, "r" if number == 0 else "w", closefd=False))
+
+
 def _fail(message: str) -> int:
     print(f"aot: error: {one_line(message)}", file=sys.stderr)
     return 1
@@ -69,12 +81,16 @@ def _fail(message: str) -> int:
 
 def main() -> None:
     """The console script: exits 0, 1 or 70."""
+    _open_standard_streams()
+    code = 0
     try:
         code = run()
         sys.stdout.flush()
     except BrokenPipeError:  # `aot ops | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = 0
+    except OSError as error:  # standard output on a full disk, no room for temporary files
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = _fail(str(error))
     except MemoryError:
         code = _fail("out of memory")
     except Exception:  # the last frame of the process: whatever arrives here is a fault of ours

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -23,6 +24,7 @@ from aot.graph.ops import OPERATORS
 from aot.graph.passes import PASSES, run_passes
 from aot.graph.primitive import Contract, Primitive
 from aot.graph.shapes import fix_shapes
+from aot.llvm.isolation import isolated
 from aot.llvm.module import EmittedObject, EntrySource, emit_bundle
 from aot.lower.build import build_program
 from aot.lower.check import check_plan
@@ -36,7 +38,7 @@ from aot.lower.program import Program
 from aot.lower.schedule import schedule
 from aot.lower.select import select
 from aot.names import identifier, unique_identifiers
-from aot.target import Target, host_target, load_target, triple_target
+from aot.target import Target, host_target, is_packaged, load_target, triple_target
 
 Observer = Callable[[str, object], None]
 
@@ -94,9 +96,16 @@ def compile_model(model: Model, target: Target, backend: Backend, options: Optio
         check_workspace(plan, options)
         sources.append(EntrySource(symbol, plan, *ports(program, plan, target, options)))
         nodes.append(graph.nodes)
-    emitted = emit_bundle(
-        name, target, sources, weights=options.weights, io=options.io, position_independent=options.position_independent
+    emit = partial(
+        emit_bundle,
+        name,
+        target,
+        sources,
+        weights=options.weights,
+        io=options.io,
+        position_independent=options.position_independent,
     )
+    emitted = emit() if is_packaged(target) else isolated(emit, target.triple)
     observe("emit", emitted)
     entries = [describe_entry(source, emitted, read) for source, read in zip(sources, nodes, strict=True)]
     return Bundle(
@@ -154,11 +163,11 @@ def stage_names() -> tuple[str, ...]:
 
 def resolve_target(options: Options) -> tuple[Target, Backend]:
     """The target and back end that the options mean. CompileError where they do not fit together."""
-    if options.triple:
+    if options.triple is not None:
         target = triple_target(options.triple)
     elif isinstance(options.target, Target):
         target = options.target
-    elif options.target:
+    elif options.target is not None:
         target = load_target(options.target)
     elif options.backend and (cpu := BACKENDS[options.backend].default_cpu):
         target = load_target(cpu)

@@ -68,6 +68,11 @@ def target_names() -> tuple[str, ...]:
     return tuple(sorted(path.stem for path in _FOLDER.glob("*.yaml")))
 
 
+def is_packaged(target: Target) -> bool:
+    """Whether it is this machine or one of the package's CPUs, unchanged: what has been tried."""
+    return target.is_host or (target.name in target_names() and target == load_target(target.name))
+
+
 def load_target(name: str) -> Target:
     """The target of a CPU name or of a YAML file's path. CompileError for an unknown name or a bad file."""
     path = Path(name) if name.endswith((".yaml", ".yml")) else _FOLDER / f"{name}.yaml"
@@ -78,15 +83,25 @@ def load_target(name: str) -> Target:
     try:
         content = yaml.safe_load(path.read_text())
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise CompileError(f"can't be read as YAML: {error}", where=str(path)) from error
+        raise CompileError(f"can't be read as YAML: {_reason(error)}", where=str(path)) from error
     if not isinstance(content, dict) or not isinstance(content.get("triple"), str):
         raise CompileError("a target file is a YAML mapping with at least a triple", where=str(path))
     if unknown := sorted(map(str, set(content) - _FIELDS)):
         raise CompileError(f"unknown field '{unknown[0]}'", where=str(path), hint=f"fields: {', '.join(sorted(_FIELDS))}")
-    if problem := _problem(content):
+    if problem := _problem({"name": path.stem, **content}):
         raise CompileError(problem, where=str(path))
     content["has"] = frozenset(content.get("has") or ())
-    return Target(**{"name": path.stem, "pointer_bits": _pointer_bits(content["triple"]), **content})
+    pointer_bits = _pointer_bits(content["triple"])
+    if content.setdefault("pointer_bits", pointer_bits) != pointer_bits:
+        raise CompileError(f"a pointer of {content['triple']} has {pointer_bits} bits", where=str(path))
+    return Target(**{"name": path.stem, **content})
+
+
+def _reason(error: Exception) -> str:
+    """What is wrong with a file, in one line."""
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark:
+        return f"line {error.problem_mark.line + 1}: {error.problem}"
+    return error.strerror or str(error) if isinstance(error, OSError) else str(error)
 
 
 def _problem(content: Mapping[str, Any]) -> str:
@@ -94,6 +109,10 @@ def _problem(content: Mapping[str, Any]) -> str:
     for name in ("name", "summary", "triple", "cpu", "features", "float_abi"):
         if not isinstance(content.get(name, ""), str):
             return f"{name} is not text"
+    if not content["name"].isprintable() or content["name"] in ("", "host"):
+        return "name is one line of text, and not host, which is this machine"
+    if not re.fullmatch(r"([+-][\w.-]+(,[+-][\w.-]+)*)?", content.get("features", "")):
+        return "features are like +m,-c"
     abilities = content.get("has") or ()
     if not isinstance(abilities, (list, tuple)) or not set(map(str, abilities)) <= ABILITIES:
         return f"has is a list of some of {', '.join(sorted(ABILITIES))}"

@@ -28,7 +28,7 @@ Examples:
 @click.option("--json", "as_json", is_flag=True, help="Print what NAME.json holds, and nothing else.")
 def bundle(output: str, explain: bool, as_json: bool, **arguments: Any) -> None:
     """Compile MODEL into NAME.o, NAME.h, NAME.json and CMakeLists.txt."""
-    request = Request(**arguments)
+    request = Request(**arguments, as_json=as_json)
     with stoppable():
         made = request.bundle()
         paths = artefacts.write(made, output)

@@ -58,7 +58,7 @@ def compile_options(function: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--io", type=click.Choice(["caller", "workspace"]), default="caller", help="workspace: inputs and outputs lie in it."
         ),
-        click.option("--max-workspace", metavar="BYTES", type=int, help="Fail if the workspace would be larger."),
+        click.option("--max-workspace", metavar="BYTES", type=click.IntRange(0), help="Fail if the workspace would be larger."),
         click.option("--pic", is_flag=True, help="Position-independent code."),
         click.option(
             "--no-fuse",
@@ -85,7 +85,7 @@ class Stopped(Exception):
 
 @dataclass
 class Request:
-    """What the compile options asked for."""
+    """What the compile options asked for. as_json: standard output is for one JSON object, so dumps go to standard error."""
 
     model: str
     backend: str | None
@@ -101,10 +101,11 @@ class Request:
     inplace: bool
     dump_after: tuple[str, ...]
     stop_after: str | None
+    as_json: bool = False
     progress: Progress = field(default_factory=lambda: Progress())
 
     def options(self) -> Options:
-        if self.cpu and self.triple:
+        if self.cpu is not None and self.triple is not None:
             raise CompileError("--cpu and --target exclude each other", hint="a CPU implies its triple")
         return Options(
             target=self.cpu,
@@ -133,7 +134,7 @@ class Request:
     def _observe(self, stage: str, result: object) -> None:
         self.progress.stage(stage)
         if stage in self.dump_after or "all" in self.dump_after:
-            print(f"# after {stage}\n{result}", flush=True)
+            print(f"# after {stage}\n{result}", flush=True, file=sys.stderr if self.as_json else sys.stdout)
         if stage == self.stop_after:
             raise Stopped
 
@@ -193,5 +194,7 @@ def load_npz(path: str) -> dict[str, Any]:
     try:
         with np.load(path, allow_pickle=False) as archive:
             return {name: archive[name] for name in archive.files}
-    except (OSError, ValueError, EOFError, AttributeError, zipfile.BadZipFile, zlib.error) as error:
-        raise CompileError(f"can't be read as an .npz file: {error}", where=path) from error
+    except OSError as error:
+        raise CompileError(f"can't be read: {error.strerror or error}", where=path) from error
+    except (ValueError, EOFError, AttributeError, zipfile.BadZipFile, zlib.error) as error:
+        raise CompileError("is no .npz file, or a damaged one, or holds Python objects", where=path) from error

@@ -30,21 +30,23 @@ Examples:
     "--inputs", "inputs_path", metavar="FILE.npz", help="Arrays in0, in1, ..., or a golden file (its run 0). Default: random."
 )
 @click.option("--outputs", "outputs_path", metavar="OUT.npz", help="Where to write arrays out0, out1, ...")
-@click.option("--seed", type=int, default=0, help="Seed of the random input.")
+@click.option("--seed", type=click.IntRange(0), default=0, help="Seed of the random input.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object, and nothing else.")
 def run(where: str | None, inputs_path: str | None, outputs_path: str | None, seed: int, as_json: bool, **arguments: Any) -> None:
     """Execute MODEL's compiled bundle: in process, or in an emulator of its CPU."""
-    request = Request(**arguments)
+    request = Request(**arguments, as_json=as_json)
     check_where(where)
     with stoppable():
         bundle = request.bundle()
         with request.progress:
             request.progress.stage("run")
             inputs = (
-                input_arrays(bundle.main, load_npz(inputs_path), inputs_path) if inputs_path else random_inputs(bundle.main, seed)
+                input_arrays(bundle.main, load_npz(inputs_path), inputs_path)
+                if inputs_path is not None
+                else random_inputs(bundle.main, seed)
             )
             result = run_bundle(bundle, inputs, where or "auto")
-        if outputs_path:
+        if outputs_path is not None:
             _save(outputs_path, result)
         if as_json:
             print_json(figures(bundle, result))

@@ -32,7 +32,7 @@ Examples:
 @click.option(
     "--samples", type=click.IntRange(1), default=5, show_default=True, help="Random inputs, where there is no golden file."
 )
-@click.option("--seed", type=int, default=0, help="Seed of the random inputs.")
+@click.option("--seed", type=click.IntRange(0), default=0, help="Seed of the random inputs.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object, and nothing else.")
 def verify_command(
     where: str | None, golden_path: str | None, samples: int, seed: int, as_json: bool, **arguments: Any
@@ -41,7 +41,7 @@ def verify_command(
 
     Compares with the golden file if one is given, else with TFLite Micro or LiteRT if installed, else with aot's own interpreter.
     """
-    request = Request(**arguments)
+    request = Request(**arguments, as_json=as_json)
     check_where(where)
     with stoppable():
         bundle = request.bundle()
@@ -55,7 +55,7 @@ def verify_command(
 
 
 def _expected(request: Request, bundle: Bundle, golden_path: str | None, count: int, seed: int) -> tuple[str, list[Sample]]:
-    if golden_path:
+    if golden_path is not None:
         oracle, samples = golden_samples(bundle.main, load_npz(golden_path), golden_path)
         return f"{Path(golden_path).name} ({oracle})", samples
     name, oracle_run = best_oracle(Path(request.model).read_bytes(), read_main_graph(request.model, request.options()))

@@ -63,8 +63,8 @@ class Compiler:
         self.layout = str(self.machine.target_data)
         form = binding.get_object_format(target.triple)
         if form != "ELF" or self.layout.startswith("E"):
-            what = "big-endian" if form == "ELF" else f"of {form} objects"
-            raise CompileError(f"'{target.triple}' is a target {what}", hint="only little-endian ELF is emitted")
+            what = "big-endian" if form == "ELF" else f"for {form} objects"
+            raise CompileError(f"'{target.triple}' is {what}", hint="only little-endian ELF is emitted")
 
     def parse(self, text: str) -> bytes:
         """Check LLVM IR text and give it as bitcode of this target. InternalError if LLVM refuses it."""
@@ -105,7 +105,7 @@ class Compiler:
         """Object code. `ordered`: the instruction order is the author's, so the machine scheduler stays off."""
         module = self._load(bitcode)
         with _LOCK, _scheduler(not ordered and self.schedules), _captured_stderr() as lines:
-            code = self.machine.emit_object(module)
+            code = self._object(module)
         frames = {}
         for line in lines:
             if match := _FRAME.search(line):
@@ -113,6 +113,12 @@ class Compiler:
             else:
                 print(line, file=sys.stderr)
         return Emission(code, frames)
+
+    def _object(self, module: Any) -> bytes:
+        try:
+            return self.machine.emit_object(module)
+        except RuntimeError as error:
+            raise CompileError(f"LLVM makes no objects for '{self.target.triple}'", hint="choose another target") from error
 
     def assembly(self, bitcode: bytes, ordered: bool) -> str:
         """Assembly text, for people."""

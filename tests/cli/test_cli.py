@@ -191,7 +191,7 @@ def test_bad_files(capsys: pytest.CaptureFixture[str], model: str, tmp_path: Pat
     (tmp_path / "half.tflite").write_bytes(data[: len(data) // 2])
     assert "half.tflite" in fails(capsys, "verify", str(tmp_path / "half.tflite"))
     (tmp_path / "in.npz").write_text("no archive")
-    assert ".npz" in fails(capsys, "run", model, "--inputs", str(tmp_path / "in.npz"))
+    assert "is no .npz file" in fails(capsys, "run", model, "--inputs", str(tmp_path / "in.npz"))
     np.savez(tmp_path / "other.npz", x=np.zeros(3))
     assert "array `in0` is missing" in fails(capsys, "run", model, "--inputs", str(tmp_path / "other.npz"))
     np.savez(tmp_path / "shape.npz", in0=np.zeros((1, 3), np.int8))
@@ -203,6 +203,48 @@ def test_unsupported_operator_names_node_and_tensor(capsys: pytest.CaptureFixtur
     path.write_bytes(one_operator.one_operator("COS", [T((1, 4), "float32")], [T((1, 4), "float32")]))
     line = fails(capsys, "bundle", str(path))
     assert "cos.tflite: node 0 COS 'out0'" in line and "not supported" in line and "aot ops" in line
+
+
+def process(*arguments: str, shell: str = "") -> subprocess.CompletedProcess[str]:
+    """`python -m aot ARGUMENTS`, with its streams redirected as `shell` says."""
+    command = ["sh", "-c", f'exec "$@" {shell}', "sh", sys.executable, "-m", "aot", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
+
+
+@pytest.mark.parametrize("shell", [">&-", "2>&-", "<&-", "<&- >&- 2>&-"])
+def test_closed_streams(shell: str, model: str) -> None:
+    done = process("verify", model, "--samples", "1", shell=shell)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("json_", [[], ["--json"]])
+def test_full_disk_under_standard_output(json_: list[str]) -> None:
+    done = process("ops", *json_, shell=">/dev/full")
+    assert done.returncode == 1 and done.stderr.startswith("aot: error: ") and done.stderr.count("\n") == 1
+    assert "No space left" in done.stderr
+
+
+def test_dumps_leave_standard_output_to_json(capsys: pytest.CaptureFixture[str], model: str, tmp_path: Path) -> None:
+    for arguments in (["bundle", model, "-o", str(tmp_path)], ["run", model], ["verify", model]):
+        code, out, err = run(capsys, *arguments, "--json", "--dump-after=all")
+        assert code == 0 and isinstance(json.loads(out), dict) and "# after plan" in err
+
+
+def test_numbers_below_zero(capsys: pytest.CaptureFixture[str], model: str) -> None:
+    for arguments in (["run", model, "--seed"], ["verify", model, "--seed"], ["bundle", model, "--max-workspace"]):
+        assert "-1 is not in the range" in fails(capsys, *arguments, "-1")
+
+
+def test_empty_names_are_not_defaults(capsys: pytest.CaptureFixture[str], model: str) -> None:
+    assert "unknown CPU ''" in fails(capsys, "bundle", model, "--cpu", "")
+    assert "LLVM has no target ''" in fails(capsys, "bundle", model, "--target", "")
+    assert "No such file" in fails(capsys, "run", model, "--inputs", "")
+    assert "No such file" in fails(capsys, "verify", model, "--golden", "")
+
+
+def test_no_command_is_a_question(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = run(capsys)
+    assert code == 0 and "Commands:" in out and not err
 
 
 def test_nothing_is_left_behind_by_a_failure(capsys: pytest.CaptureFixture[str], model: str, tmp_path: Path) -> None:

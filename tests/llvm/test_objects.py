@@ -322,9 +322,9 @@ def test_equal_constants_are_stored_once() -> None:
 @pytest.mark.parametrize(
     ("triple", "text"),
     [
-        ("x86_64-apple-darwin", "a target of MachO objects"),
-        ("x86_64-pc-windows-msvc", "a target of COFF objects"),
-        ("powerpc64-unknown-elf", "a target big-endian"),
+        ("x86_64-apple-darwin", "for MachO objects"),
+        ("x86_64-pc-windows-msvc", "for COFF objects"),
+        ("powerpc64-unknown-elf", "is big-endian"),
         ("avr-unknown-unknown", "needs the routine"),
     ],
 )

@@ -74,7 +74,7 @@ def test_hard_float_without_fpu() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("triple: [", "can't be read as YAML"),
+        ("triple: [", "can't be read as YAML: line 1: expected the node content"),
         ("- 3", "a target file is a YAML mapping with at least a triple"),
         ("triple: thumbv7m-none-eabi\nspeed: 3", "unknown field 'speed'"),
         ("triple: nonsense", "LLVM has no target 'nonsense'"),
@@ -83,6 +83,10 @@ def test_hard_float_without_fpu() -> None:
         ("triple: thumbv7m-none-eabi\nhas: [wings]", "has is a list of some of divide, dsp"),
         ("triple: thumbv7m-none-eabi\nhas: [dsp]", "thumbv7m has no dsp, which needs thumbv7em or thumbv8m.main"),
         ("triple: riscv32-unknown-none-elf\nhas: [saturate]", "riscv32 has no saturate, which needs thumbv7m"),
+        ("triple: thumbv7m-none-eabi\nfeatures: fp16", "features are like"),
+        ("triple: thumbv7m-none-eabi\nname: host", "name is one line of text, and not host"),
+        ('triple: thumbv7m-none-eabi\nname: "a\\nb"', "name is one line of text"),
+        ("triple: thumbv7m-none-eabi\npointer_bits: 64", "a pointer of thumbv7m-none-eabi has 32 bits"),
         ("triple: thumbv7m-none-eabi\nfloat_abi: firm", "float_abi is hard or soft"),
         ("triple: thumbv7m-none-eabi\npointer_bits: 33", "pointer_bits is 16, 32 or 64"),
         ("triple: thumbv7m-none-eabi\nmemory: {code: low}", "memory is a mapping of names to addresses and sizes"),
