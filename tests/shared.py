@@ -17,6 +17,18 @@ SHORT_NAMES = {
     "AD": "mlperf_tiny/model_ToyCar_quant_fullint_micro_intio",
     "PD": "tflm/person_detect",
 }
+FIVE = tuple(SHORT_NAMES)
+INT8 = (
+    *FIVE,
+    "tflm/micro_speech_quantized",
+    "tflm/hello_world_int8",
+    "tflm_arduino/magic_wand",
+    "tinyengine/detection",
+    "mlek/kws_micronet_m",
+    "ml_examples/image_recognition_cifar10",
+)
+FLOAT = ("mlperf_tiny/vww_96_float", "mlperf_tiny/pretrainedResnet", "tflm/sine_float")
+"""Models that every target must run."""
 
 
 def model(name: str) -> Path:

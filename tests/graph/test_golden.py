@@ -8,28 +8,13 @@ import pytest
 from aot.graph.interpreter import run
 from aot.graph.ops import OPERATORS
 from aot.graph.tflite import read_file
+from tests import shared
 from tests.shared import golden, model
 
-INT8 = (
-    "KWS",
-    "IC",
-    "VWW",
-    "AD",
-    "PD",
-    "tflm/micro_speech_quantized",
-    "tflm/hello_world_int8",
-    "tflm_arduino/magic_wand",
-    "tinyengine/detection",
-    "mlek/kws_micronet_m",
-    "ml_examples/image_recognition_cifar10",
-    "mlperf_tiny/str_ww_ref_model",
-    "unit/aieq_test/conv_fc_mnist_srq_a8w8",
-)
+INT8 = (*shared.INT8, "mlperf_tiny/str_ww_ref_model", "unit/aieq_test/conv_fc_mnist_srq_a8w8")
 FLOAT = (
-    "mlperf_tiny/vww_96_float",
-    "mlperf_tiny/pretrainedResnet",
+    *shared.FLOAT,
     "mlperf_tiny/model_ToyCar",
-    "tflm/sine_float",
     "unit/glow/avgpool2d_valid",
     "unit/glow/mean_keep_dims",
     "unit/glow/softmax",

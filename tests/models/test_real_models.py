@@ -12,25 +12,10 @@ import aot
 from aot.bundle import Bundle
 from aot.run import RunResult, run_bundle
 from aot.samples import differences, golden_samples
-from tests.shared import golden, model
+from tests.shared import FIVE, FLOAT, INT8, golden, model
 
-INT8 = (
-    "KWS",
-    "IC",
-    "VWW",
-    "AD",
-    "PD",
-    "tflm/micro_speech_quantized",
-    "tflm/hello_world_int8",
-    "tflm_arduino/magic_wand",
-    "tinyengine/detection",
-    "mlek/kws_micronet_m",
-    "ml_examples/image_recognition_cifar10",
-)
-FLOAT = ("mlperf_tiny/vww_96_float", "mlperf_tiny/pretrainedResnet", "tflm/sine_float")
 UNICORN = ("cortex-m0plus", "cortex-m3", "cortex-m4", "cortex-m7", "cortex-m33")
 SLOW = ("tinyengine/detection", "mlek/kws_micronet_m", "ml_examples/image_recognition_cifar10")
-FIVE = ("KWS", "IC", "VWW", "AD", "PD")
 
 WORKSPACE_LIMIT = {"KWS": 16_600, "IC": 52_500, "VWW": 55_500, "PD": 55_500, "AD": 2_100}
 INSTRUCTION_LIMIT = {"KWS": 7_700_000, "IC": 29_900_000, "VWW": 24_100_000, "AD": 580_000, "PD": 22_900_000}
