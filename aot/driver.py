@@ -41,6 +41,7 @@ from aot.names import identifier, unique_identifiers
 from aot.target import Target, host_target, is_packaged, load_target, triple_target
 
 Observer = Callable[[str, object], None]
+MAX_COMPUTED_NBYTES = 1 << 27
 
 
 @dataclass(frozen=True)
@@ -133,6 +134,7 @@ def lower(graph: Graph, options: Options, observe: Observer) -> Program:
     program.verify()
     observe("build_program", program)
     fused = fuse(program, observe) if options.fuse else program
+    check_size(fused)
     return expose(fused) if options.expose else fused
 
 
@@ -187,6 +189,17 @@ def entry_graphs(model: Model, name: str) -> tuple[tuple[str, Graph], ...]:
     for key, signature in zip(unique_identifiers((signature.key for signature in further), "signature"), further, strict=True):
         entries.append((f"{name}_{key}_run", model.graphs[signature.graph]))
     return tuple(entries)
+
+
+def check_size(program: Program) -> None:
+    """CompileError if the values that are computed take more bytes together than can be planned, and checked, in reasonable time."""
+    computed = [buffer for buffer in program.buffers if buffer.base is None and buffer.role != "constant"]
+    if (nbytes := sum(buffer.nbytes for buffer in computed)) > MAX_COMPUTED_NBYTES:
+        largest = max(computed, key=lambda buffer: buffer.nbytes)
+        raise CompileError(
+            f"inputs and results of all layers would take {nbytes} bytes together, more than {MAX_COMPUTED_NBYTES}",
+            hint=f"the largest is '{largest.label or largest.name}' with {largest.nbytes}",
+        )
 
 
 def check_workspace(plan: Plan, options: Options) -> None:

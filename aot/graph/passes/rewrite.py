@@ -6,7 +6,7 @@ Invariant: a model's inputs and outputs keep their names, order, types and shape
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from aot.errors import InternalError
@@ -55,23 +55,31 @@ def rewrite(graph: Graph, *rules: Rule) -> Graph:
 def apply(graph: Graph, node: Node, edit: Edit) -> Graph:
     """The graph with this node edited, without the nodes that nothing reads after that (they would hold on to what they read)."""
     nodes: list[Node] = []
+    gone = {id(dropped) for dropped in edit.drop}
     for kept in graph.nodes:
         if kept is node:
             nodes += edit.nodes
-        elif not any(kept is dropped for dropped in edit.drop):
-            nodes.append(_renamed(kept, edit.renames))
-    return without_dead_nodes(rebuild(graph, nodes, edit.values))
+        elif id(kept) not in gone:
+            nodes.append(_renamed(kept, edit.renames) if edit.renames else kept)
+    variables = {value.name for value in (*graph.values, *edit.values) if value.is_variable}
+    return rebuild(graph, _needed(nodes, graph.outputs, variables), edit.values)
 
 
 def without_dead_nodes(graph: Graph) -> Graph:
     """The graph without the nodes that no output depends on. A node that touches a variable, or has no outputs, stays."""
-    needed = set(graph.outputs)
+    kept = _needed(graph.nodes, graph.outputs, {value.name for value in graph.values if value.is_variable})
+    return graph if len(kept) == len(graph.nodes) else rebuild(graph, kept)
+
+
+def _needed(nodes: Sequence[Node], outputs: Iterable[str], variables: Collection[str]) -> list[Node]:
+    """The nodes that an output depends on, that touch a variable, or that have no outputs."""
+    needed: set[str | None] = set(outputs)
     kept: list[Node] = []
-    for node in reversed(graph.nodes):
-        if is_stateful(graph, node) or not needed.isdisjoint(node.outputs):
+    for node in reversed(nodes):
+        if not node.outputs or not needed.isdisjoint(node.outputs) or (variables and not set(node.inputs).isdisjoint(variables)):
             kept.append(node)
-            needed.update(filter(None, node.inputs))
-    return graph if len(kept) == len(graph.nodes) else rebuild(graph, reversed(kept))
+            needed.update(node.inputs)
+    return kept[::-1]
 
 
 def rebuild(graph: Graph, nodes: Iterable[Node], values: Iterable[Value] = ()) -> Graph:
@@ -80,7 +88,9 @@ def rebuild(graph: Graph, nodes: Iterable[Node], values: Iterable[Value] = ()) -
     known = {**graph.by_name, **{value.name: value for value in values}}
     names = dict.fromkeys(graph.inputs)
     for node in nodes:
-        names.update(dict.fromkeys([*filter(None, node.inputs), *node.outputs]))
+        for name in (*node.inputs, *node.outputs):
+            if name is not None:
+                names[name] = None
     names.update(dict.fromkeys(graph.outputs))
     return replace(graph, values=tuple(known[name] for name in names), nodes=nodes)
 
