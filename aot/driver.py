@@ -79,9 +79,9 @@ def compile(
     options = replace(options, target=target) if target is not None else options
     observe: Observer = observer or (lambda stage, result: None)
     chosen, backend = resolve_target(options)
+    model = tflite.read_file(path, OPERATORS)
+    observe("read", model.main)
     try:
-        model = tflite.read_file(path, OPERATORS)
-        observe("read", model.main)
         return compile_model(model, chosen, backend, options, observe)
     except CompileError as error:
         raise error.at(Path(path).name) from error

@@ -13,6 +13,7 @@ import numpy as np
 from aot.graph.interpreter import run as interpret
 from aot.graph.ir import Graph
 
+INTERPRETER = "aot's interpreter"
 Oracle = Callable[[Sequence[np.ndarray]], list[np.ndarray]]
 
 
@@ -22,7 +23,7 @@ def best_oracle(model: bytes, graph: Graph) -> tuple[str, Oracle]:
         oracle = make(model)
         if oracle is not None:
             return name, oracle
-    return "aot's interpreter", lambda inputs: interpret(graph, inputs)
+    return INTERPRETER, lambda inputs: interpret(graph, inputs)
 
 
 def _tflite_micro(model: bytes) -> Oracle | None:

@@ -90,8 +90,24 @@ FLOAT_TOLERANCE = 1e-5
 """Largest difference of a float output, relative to the output's largest magnitude."""
 
 
-def differences(expected: Sequence[np.ndarray], actual: Sequence[np.ndarray]) -> list[tuple[int, float, int]]:
-    """(output number, largest difference, elements that differ) of each output that is not as expected.
+@dataclass(frozen=True)
+class Difference:
+    """An output that is not as expected: its number, the elements that differ, by how much at most; the first of them, by flat index."""
+
+    output: int
+    count: int
+    largest: float
+    index: int
+    expected: float
+    actual: float
+
+    def __str__(self) -> str:
+        first = f"the first at {self.index}: {self.actual:g} instead of {self.expected:g}"
+        return f"output {self.output}: {self.count} elements differ, by {self.largest:g} at most, {first}"
+
+
+def differences(expected: Sequence[np.ndarray], actual: Sequence[np.ndarray]) -> list[Difference]:
+    """Each output that is not as expected.
 
     Integers must be equal; floats within FLOAT_TOLERANCE of the largest magnitude; NaN equals NaN.
     """
@@ -109,5 +125,7 @@ def differences(expected: Sequence[np.ndarray], actual: Sequence[np.ndarray]) ->
             apart = np.abs(want.astype(np.int64) - got.astype(np.int64)).astype(np.float64)
             wrong = apart != 0
         if wrong.any():
-            found.append((number, float(np.nanmax(np.where(np.isnan(apart), np.inf, apart))), int(wrong.sum())))
+            largest, first = float(np.max(np.where(np.isnan(apart), np.inf, apart))), int(np.flatnonzero(wrong)[0])
+            values = (float(array.reshape(-1)[first]) for array in (want, got))
+            found.append(Difference(number, int(wrong.sum()), largest, first, *values))
     return found

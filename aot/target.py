@@ -76,18 +76,22 @@ def is_packaged(target: Target) -> bool:
 def load_target(name: str) -> Target:
     """The target of a CPU name or of a YAML file's path. CompileError for an unknown name or a bad file."""
     path = Path(name) if name.endswith((".yaml", ".yml")) else _FOLDER / f"{name}.yaml"
+    if path.suffix in (".yaml", ".yml") and str(path) == name and not path.is_file():
+        raise CompileError("there is no such file", where=name)
     if not path.is_file():
-        close = difflib.get_close_matches(name, target_names(), 1)
+        close = difflib.get_close_matches(name, target_names(), 1) or [
+            each for each in target_names() if each.endswith(name.lower())
+        ]
         hint = f"did you mean {close[0]}? " if close else ""
         raise CompileError(f"unknown CPU '{name}'", hint=f"{hint}known: {', '.join(target_names())}; or the path of a .yaml file")
     try:
         content = yaml.safe_load(path.read_text())
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise CompileError(f"can't be read as YAML: {_reason(error)}", where=str(path)) from error
+    if unknown := sorted(map(str, set(content) - _FIELDS)) if isinstance(content, dict) else []:
+        raise CompileError(f"unknown field '{unknown[0]}'", where=str(path), hint=f"fields: {', '.join(sorted(_FIELDS))}")
     if not isinstance(content, dict) or not isinstance(content.get("triple"), str):
         raise CompileError("a target file is a YAML mapping with at least a triple", where=str(path))
-    if unknown := sorted(map(str, set(content) - _FIELDS)):
-        raise CompileError(f"unknown field '{unknown[0]}'", where=str(path), hint=f"fields: {', '.join(sorted(_FIELDS))}")
     if problem := _problem({"name": path.stem, **content}):
         raise CompileError(problem, where=str(path))
     content["has"] = frozenset(content.get("has") or ())

@@ -14,26 +14,16 @@ from aot.bundle import Bundle
 from aot.driver import Options, compile
 from aot.lower.execute import execute_program
 from aot.run import RunResult, run_bundle
-from aot.samples import Sample, differences
-
-
-@dataclass(frozen=True)
-class Mismatch:
-    """An output of a run that is not as expected."""
-
-    sample: int
-    output: int
-    largest: float
-    count: int
+from aot.samples import Difference, Sample, differences
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a comparison found. `last`: figures of the last run."""
+    """What a comparison found: (number of the sample, difference) pairs. `last`: figures of the last run."""
 
     oracle: str
     samples: int
-    mismatches: tuple[Mismatch, ...]
+    mismatches: tuple[tuple[int, Difference], ...]
     last: RunResult
 
     @property
@@ -42,15 +32,19 @@ class Verdict:
 
 
 def verify(
-    bundle: Bundle, oracle: str, samples: Sequence[Sample], where: str, progress: Callable[[str], None] = lambda text: None
+    bundle: Bundle,
+    oracle: str,
+    samples: Sequence[Sample],
+    where: str,
+    progress: Callable[[str, str], None] = lambda task, detail: None,
 ) -> Verdict:
     """Run every sample and compare."""
-    mismatches: list[Mismatch] = []
+    mismatches: list[tuple[int, Difference]] = []
     last: RunResult | None = None
     for number, sample in enumerate(samples):
-        progress(f"run {number + 1} of {len(samples)}")
+        progress("running", f"sample {number + 1} of {len(samples)}")
         last = run_bundle(bundle, sample.inputs, where)
-        mismatches += [Mismatch(number, *difference) for difference in differences(sample.outputs, last.outputs)]
+        mismatches += [(number, difference) for difference in differences(sample.outputs, last.outputs)]
     if last is None:
         raise ValueError("no samples")
     return Verdict(oracle, len(samples), tuple(mismatches), last)
@@ -77,8 +71,8 @@ def first_difference(path: str, options: Options, inputs: Sequence[np.ndarray], 
                 where_text = (
                     f"layer {layer.symbol} ({layer.kernel}, node {', '.join(map(str, layer.nodes))} {'+'.join(layer.operators)})"
                 )
-                return f"first layer that differs: {where_text}, {found[0][2]} elements, by {found[0][1]:g} at most"
+                return f"first layer that differs: {where_text}, {found[0].count} elements, by {found[0].largest:g} at most"
     return (
-        "every layer's compiled code agrees with the compiler's own reference: "
-        "the difference is in the meaning of an operator, or arises only when buffers share memory"
+        "every layer's compiled code agrees with aot's own reference: the expected outputs are another model's or wrong, "
+        "or aot understands an operator differently, or the difference arises only where buffers share memory"
     )

@@ -42,12 +42,18 @@ def compile_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """The options that say what to compile for and how: they arrive as the keyword arguments of `Request`."""
     options = [
         click.argument("model", type=click.Path(path_type=str)),
-        click.option("--backend", metavar="NAME", help="Back end: cmsis-nn (default for a Cortex-M) or generic."),
+        click.option(
+            "--backend", metavar="NAME", help="cmsis-nn (default for a Cortex-M; without --cpu it means cortex-m4) or generic."
+        ),
         click.option("--cpu", metavar="NAME", help="A CPU of `aot targets`, or the path of your own .yaml."),
         click.option("--target", "triple", metavar="TRIPLE", help="Any LLVM triple instead of --cpu (back end generic)."),
         click.option("--name", metavar="NAME", help="Name of the bundle (default: the model's file name)."),
         click.option(
-            "--shape", "shapes", metavar="NAME=1,96,96,3", multiple=True, help="Fix an input's dynamic shape (default: batch 1)."
+            "--shape",
+            "shapes",
+            metavar="NAME=1,96,96,3",
+            multiple=True,
+            help="Give an input another shape; dynamic dimensions are 1 by default.",
         ),
         click.option(
             "--weights",
@@ -132,7 +138,7 @@ class Request:
             return compile(self.model, options=self.options(), observer=self._observe)
 
     def _observe(self, stage: str, result: object) -> None:
-        self.progress.stage(stage)
+        self.progress.stage("compiling", stage)
         if stage in self.dump_after or "all" in self.dump_after:
             print(f"# after {stage}\n{result}", flush=True, file=sys.stderr if self.as_json else sys.stdout)
         if stage == self.stop_after:
@@ -149,12 +155,13 @@ def _shape(text: str) -> tuple[str, Shape]:
 
 
 class Progress:
-    """Says on standard error what is going on, once a command has taken over a second."""
+    """Says on standard error what is going on, once a command has taken over a second: a spinner, or in a log a line for each task."""
 
     def __init__(self) -> None:
         self.console = Console(stderr=True)
         self.begin = time.monotonic()
         self.status: Any = None
+        self.said = ""
 
     def __enter__(self) -> Progress:
         return self
@@ -164,17 +171,18 @@ class Progress:
             self.status.stop()
             self.status = None
 
-    def stage(self, name: str) -> None:
-        """`name` is done or going on. A terminal shows a spinner, a log a line for each change after the first second."""
+    def stage(self, task: str, detail: str = "") -> None:
+        """What is being done: "compiling", with the pass that is done as a detail that only a terminal shows."""
         if time.monotonic() - self.begin < 1:
             return
         if self.console.is_terminal:
             if self.status is None:
-                self.status = self.console.status(f"aot: {name}")
+                self.status = self.console.status("")
                 self.status.start()
-            self.status.update(f"aot: {name}")
-        else:
-            print(f"aot: {name}", file=sys.stderr)
+            self.status.update(f"aot: {task} {detail}")
+        elif task != self.said:
+            print(f"aot: {task} ...", file=sys.stderr)
+            self.said = task
 
 
 @contextlib.contextmanager

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from pathlib import Path
 
 import click
 
 from aot.commands.common import print_json
-from aot.commands.tables import console, plain, table
-from aot.errors import CompileError
+from aot.commands.tables import console, say, table
 from aot.graph.ir import Graph, Model, Value
 from aot.graph.lenient import Lenient, refusals
 from aot.graph.ops import OPERATORS
@@ -30,10 +28,7 @@ Examples:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def inspect(model: str, text: bool, as_json: bool) -> None:
     """Show MODEL's interface, operators and sizes, and which nodes can't be compiled."""
-    try:
-        read = read_file(model, Lenient(OPERATORS))
-    except CompileError as error:
-        raise error.at(Path(model).name) from error
+    read = read_file(model, Lenient(OPERATORS))
     if as_json:
         print_json(describe(read))
     elif text:
@@ -91,4 +86,4 @@ def _print(model: Model) -> None:
     unsupported = [(node.index, node.op, why) for node, why in refusals(model, OPERATORS)]
     if unsupported:
         out.print(table("nodes that can't be compiled", ("node", "operator", "why"), unsupported))
-    out.print(plain(f"constants: {model.constant_nbytes} bytes; SHA-256 {model.sha256}"))
+    say(f"constants: {model.constant_nbytes} bytes; SHA-256 {model.sha256}")

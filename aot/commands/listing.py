@@ -7,7 +7,7 @@ import sys
 import click
 
 from aot.commands.common import choose, print_json
-from aot.commands.tables import console, plain, table
+from aot.commands.tables import console, say, table
 from aot.graph.ops import OPERATORS
 from aot.target import load_target, target_names
 
@@ -42,4 +42,4 @@ def targets(as_json: bool) -> None:
         return
     rows = [(t.name, t.triple, " ".join(sorted(t.has)), " ".join(sorted(t.run)), t.summary) for t in known]
     console().print(table(f"{len(rows)} CPUs", ("cpu", "triple", "has", "runs on", "summary"), rows))
-    console().print(plain("without --cpu or --target: this machine"))
+    say("without --cpu or --target: this machine")

@@ -10,8 +10,9 @@ import numpy as np
 from aot.bundle import Bundle
 from aot.commands.common import Request, choose, compile_options, load_npz, print_json, stoppable
 from aot.commands.tables import console, table
+from aot.driver import resolve_target
 from aot.errors import CompileError
-from aot.run import RunResult, run_bundle, where_names
+from aot.run import RunResult, place_for, run_bundle, where_names
 from aot.samples import input_arrays, random_inputs
 
 EXAMPLES = """
@@ -33,13 +34,13 @@ Examples:
 @click.option("--seed", type=click.IntRange(0), default=0, help="Seed of the random input.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object, and nothing else.")
 def run(where: str | None, inputs_path: str | None, outputs_path: str | None, seed: int, as_json: bool, **arguments: Any) -> None:
-    """Execute MODEL's compiled bundle: in process, or in an emulator of its CPU."""
+    """Run MODEL's compiled bundle, in process or in an emulator."""
     request = Request(**arguments, as_json=as_json)
-    check_where(where)
+    check_where(where, request)
     with stoppable():
         bundle = request.bundle()
         with request.progress:
-            request.progress.stage("run")
+            request.progress.stage("running")
             inputs = (
                 input_arrays(bundle.main, load_npz(inputs_path), inputs_path)
                 if inputs_path is not None
@@ -54,10 +55,12 @@ def run(where: str | None, inputs_path: str | None, outputs_path: str | None, se
             _print(bundle, result)
 
 
-def check_where(where: str | None) -> None:
-    """CompileError for a place to run that does not exist."""
+def check_where(where: str | None, request: Request) -> None:
+    """CompileError, before anything is compiled, for a place to run that does not exist or that the target's code can't run on."""
     if where is not None:
         choose("place to run", where, where_names())
+    target, _ = resolve_target(request.options())
+    place_for(target, where or "auto")
 
 
 def figures(bundle: Bundle, result: RunResult) -> dict[str, Any]:

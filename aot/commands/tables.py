@@ -28,6 +28,11 @@ def plain(text: object) -> Text:
     return Text("".join(char if char.isprintable() else "?" for char in str(text)))
 
 
+def say(text: str) -> None:
+    """A line of untrusted text, however long."""
+    console().print(plain(text), soft_wrap=True)
+
+
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Table:
     """A table; columns whose name ends in `bytes`, or that count something, are set to the right."""
     made = Table(title=title, title_justify="left")
@@ -59,7 +64,7 @@ def print_bundle(bundle: Bundle, paths: Sequence[Path]) -> None:
             )
     out.print(table(f"{bundle.name} for {bundle.target.name}, back end {bundle.backend}", ("what", "bytes"), rows))
     for path in paths:
-        out.print(plain(f"wrote {path}"))
+        say(f"wrote {path}")
 
 
 def print_explanation(bundle: Bundle) -> None:

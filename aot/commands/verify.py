@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,9 @@ import click
 from aot.bundle import Bundle
 from aot.commands.common import Request, compile_options, load_npz, print_json, stoppable
 from aot.commands.run import check_where, figures
-from aot.commands.tables import console, plain
+from aot.commands.tables import say
 from aot.driver import read_main_graph
-from aot.oracles import best_oracle
+from aot.oracles import INTERPRETER, best_oracle
 from aot.samples import Sample, golden_samples, random_inputs
 from aot.verify import Verdict, first_difference, verify
 
@@ -37,26 +38,30 @@ Examples:
 def verify_command(
     where: str | None, golden_path: str | None, samples: int, seed: int, as_json: bool, **arguments: Any
 ) -> int | None:
-    """Execute MODEL's compiled bundle and compare its outputs: integers exactly, floats within 1e-5 of the largest.
+    """Run MODEL's compiled bundle and compare every output.
 
-    Compares with the golden file if one is given, else with TFLite Micro or LiteRT if installed, else with aot's own interpreter.
+    Integers must be equal, floats within 1e-5 of the largest. Compares with the golden file if one is given, else with TFLite Micro or
+    LiteRT if installed, else with aot's own interpreter.
     """
     request = Request(**arguments, as_json=as_json)
-    check_where(where)
+    check_where(where, request)
+    golden = None if golden_path is None else load_npz(golden_path)
     with stoppable():
         bundle = request.bundle()
         with request.progress:
-            oracle, expected = _expected(request, bundle, golden_path, samples, seed)
+            oracle, expected = _expected(request, bundle, golden_path, golden, samples, seed)
             verdict = verify(bundle, oracle, expected, where or "auto", request.progress.stage)
-            culprit = "" if verdict.passed else _culprit(request, expected[verdict.mismatches[0].sample], where or "auto")
+            culprit = "" if verdict.passed else _culprit(request, expected[verdict.mismatches[0][0]], where or "auto")
         _report(bundle, verdict, culprit, as_json)
         return 0 if verdict.passed else 1
     return 0
 
 
-def _expected(request: Request, bundle: Bundle, golden_path: str | None, count: int, seed: int) -> tuple[str, list[Sample]]:
-    if golden_path is not None:
-        oracle, samples = golden_samples(bundle.main, load_npz(golden_path), golden_path)
+def _expected(
+    request: Request, bundle: Bundle, golden_path: str | None, golden: dict[str, Any] | None, count: int, seed: int
+) -> tuple[str, list[Sample]]:
+    if golden_path is not None and golden is not None:
+        oracle, samples = golden_samples(bundle.main, golden, golden_path)
         return f"{Path(golden_path).name} ({oracle})", samples
     name, oracle_run = best_oracle(Path(request.model).read_bytes(), read_main_graph(request.model, request.options()))
     inputs = [random_inputs(bundle.main, seed + number) for number in range(count)]
@@ -70,7 +75,7 @@ def _culprit(request: Request, sample: Sample, where: str) -> str:
 
 def _report(bundle: Bundle, verdict: Verdict, culprit: str, as_json: bool) -> None:
     if as_json:
-        wrong = [{"sample": m.sample, "output": m.output, "largest": m.largest, "count": m.count} for m in verdict.mismatches]
+        wrong = [{"sample": number, **asdict(difference)} for number, difference in verdict.mismatches]
         print_json(
             {
                 "passed": verdict.passed,
@@ -82,11 +87,12 @@ def _report(bundle: Bundle, verdict: Verdict, culprit: str, as_json: bool) -> No
             }
         )
         return
-    out = console()
     place = f"{bundle.target.name} on {verdict.last.where}, back end {bundle.backend}"
-    out.print(plain(f"{bundle.name}: {verdict.samples} runs for {place}, compared with {verdict.oracle}"))
-    for m in verdict.mismatches[:10]:
-        out.print(plain(f"  run {m.sample}, output {m.output}: {m.count} elements differ, by {m.largest:g} at most"))
+    say(f"{bundle.name}: {verdict.samples} runs for {place}, compared with {verdict.oracle}")
+    for number, difference in verdict.mismatches[:10]:
+        say(f"  run {number}, {difference}")
     if culprit:
-        out.print(plain(f"  {culprit}"))
-    out.print(plain("PASS: all outputs are the same" if verdict.passed else "FAIL"))
+        say(f"  {culprit}")
+    if verdict.oracle == INTERPRETER:
+        say("  to compare with TFLite Micro itself: pip install 'aot-bundle[oracles]', or give a --golden file")
+    say("PASS: all outputs are the same" if verdict.passed else "FAIL")

@@ -37,12 +37,12 @@ def read_file(path: str | Path, operators: Mapping[str, Operator]) -> Model:
     path = Path(path)
     try:
         if not path.is_file():
-            raise CompileError(f"{path} is not a file" if path.exists() else f"there is no file {path}", where=path.name)
+            raise CompileError("is not a file" if path.exists() else "there is no such file", where=str(path))
         if (nbytes := path.stat().st_size) > MAX_FILE_NBYTES:
             raise CompileError(f"has {nbytes} bytes, more than {MAX_FILE_NBYTES}", where=path.name)
         data = path.read_bytes()
     except OSError as error:
-        raise CompileError(f"{path} can't be read: {error.strerror}", where=path.name) from error
+        raise CompileError(f"can't be read: {error.strerror}", where=str(path)) from error
     return read_model(data, path.name, operators)
 
 

@@ -14,7 +14,7 @@ from aot.errors import CompileError
 from aot.run.result import RunResult
 from aot.target import Target
 
-__all__ = ["RunResult", "default_where", "run_bundle", "where_names"]
+__all__ = ["RunResult", "default_where", "place_for", "run_bundle", "where_names"]
 
 _WHERE = ("host", "unicorn", "qemu", "renode")
 
@@ -34,6 +34,17 @@ def default_where(target: Target) -> str:
     raise CompileError(f"no emulator runs code of target '{target.name}'", hint="bundle it, and run it on its own machine")
 
 
+def place_for(target: Target, where: str) -> str:
+    """`where`, or the default for auto. CompileError if there is no such place, or the target's code can't run there."""
+    place = default_where(target) if where == "auto" else where
+    if place not in _WHERE:
+        raise CompileError(f"there is no place to run called '{place}'", hint=f"known: {', '.join(_WHERE)}")
+    if (place == "host") != target.is_host or (place != "host" and place not in target.run):
+        hint = "name an emulated CPU with --cpu" if target.is_host else f"use --on {default_where(target)}"
+        raise CompileError(f"code of target '{target.name}' can't run on {place}", hint=hint)
+    return place
+
+
 def run_bundle(
     bundle: Bundle, inputs: Sequence[np.ndarray], where: str = "auto", entry: Entry | None = None, *, limit: int | None = None
 ) -> RunResult:
@@ -44,12 +55,7 @@ def run_bundle(
     InternalError: the code accessed memory outside its buffers, broke the call standard, hung, or returned an error.
     """
     entry = entry or bundle.main
-    place = default_where(bundle.target) if where == "auto" else where
-    if place not in _WHERE:
-        raise CompileError(f"there is no place to run called '{place}'", hint=f"known: {', '.join(_WHERE)}")
-    if (place == "host") != bundle.target.is_host or (place != "host" and place not in bundle.target.run):
-        suited = default_where(bundle.target)
-        raise CompileError(f"code of target '{bundle.target.name}' can't run on {place}", hint=f"use --on {suited}")
+    place = place_for(bundle.target, where)
     limit = limit or 1_000_000_000 + 2_000 * sum(layer.macs for layer in entry.layers)
     if place == "host":
         from aot.run import host
