@@ -2,7 +2,8 @@
 
     python tests/fuzz.py [--cases N] [--first N] [--generate-every N]
 
-Reading and planning for all; code generation for every 11th, of which about a third get that far. Exit code 1 if any case broke the rule; each is printed with its number.
+Reading and planning for all; code generation for every 11th, of which about a third get that far.
+Exit code 1 if any case broke the rule; each is printed with its number.
 """
 
 from __future__ import annotations

@@ -24,7 +24,9 @@ def residual() -> bytes:
     """relu(conv(x) + x): one loop nest in the end."""
     m = ModelBuilder()
     x = m.tensor("x", (1, 4, 4, 2), "int8", scale=0.1, zero_point=-3)
-    weights = m.constant(np.arange(-18, 18, dtype=np.int8).reshape(2, 3, 3, 2), name="weights", scale=[0.01, 0.02], zero_point=[0, 0])
+    weights = m.constant(
+        np.arange(-18, 18, dtype=np.int8).reshape(2, 3, 3, 2), name="weights", scale=[0.01, 0.02], zero_point=[0, 0]
+    )
     bias = m.constant(np.array([40, -7], np.int32), name="bias", scale=[0.001, 0.002], zero_point=[0, 0])
     y = m.tensor("y", (1, 4, 4, 2), "int8", scale=0.2, zero_point=5)
     out = m.tensor("out", (1, 4, 4, 2), "int8", scale=0.15, zero_point=-128)

@@ -387,7 +387,11 @@ def test_hostile_labels_stay_on_one_line():
 
 
 def test_files_that_cant_be_read(tmp_path):
-    for path, text in ((tmp_path, "is not a file"), (tmp_path / "none.tflite", "there is no such file"), ("/dev/zero", "is not a file")):
+    for path, text in (
+        (tmp_path, "is not a file"),
+        (tmp_path / "none.tflite", "there is no such file"),
+        ("/dev/zero", "is not a file"),
+    ):
         with pytest.raises(CompileError, match=text):
             read_file(path, ANYTHING)
     large = tmp_path / "large.tflite"

@@ -71,7 +71,9 @@ class Form:
     left: np.ndarray | None = None
 
     def __str__(self) -> str:
-        how = {"saturate": "SMMLA, SSAT", "signed": "AND, SMMLA, ADD, SSAT", "exact": "both roundings as TFLite spells them"}[self.kind]
+        how = {"saturate": "SMMLA, SSAT", "signed": "AND, SMMLA, ADD, SSAT", "exact": "both roundings as TFLite spells them"}[
+            self.kind
+        ]
         return f"requantised by {how}{'' if self.uniform or self.kind == 'exact' else ', each channel with its own shift'}"
 
 
