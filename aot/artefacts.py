@@ -134,6 +134,7 @@ def _port_view(prefix: str, role: str, index: int, port: Port) -> dict[str, Any]
     """A port as the header template needs it. Scales are given per tensor only; a per-axis port has no macro for them."""
     quantised = port.quantisation is not None and not port.quantisation.per_axis and port.dtype.is_integer
     low, high = port.dtype.limits if port.dtype.is_integer else (0, 0)
+    zero_point = port.quantisation.zero_point if quantised and port.quantisation else 0
     return {
         "role": role,
         "index": index,
@@ -147,8 +148,9 @@ def _port_view(prefix: str, role: str, index: int, port: Port) -> dict[str, Any]
         "workspace_offset": port.workspace_offset,
         "MACRO": f"{prefix}_{role}_{index}".upper(),
         "scale": float_text(port.quantisation.scale) if quantised and port.quantisation else None,
-        "zero_point": port.quantisation.zero_point if quantised and port.quantisation else None,
-        "low": low,
+        "zero_point": zero_point if quantised else None,
+        "least": low - zero_point,
+        "most": high - zero_point,
         "low_text": f"({low})" if low < 0 else str(low),
         "high": high,
     }

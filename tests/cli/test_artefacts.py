@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from aot import artefacts
@@ -68,6 +71,29 @@ def test_header_refuses_a_core_that_lacks_instructions(tmp_path: Path, cpu: str,
     assert (done.returncode == 0) == fits, done.stderr
     assert fits or "whose DSP extension this compiler's target lacks" in done.stderr
     assert subprocess.run([*command, "-DAOT_ANY_CPU"], capture_output=True).returncode == 0
+
+
+@pytest.mark.parametrize(("scale", "zero_point"), [(0.5, -128), (0.1, 127), (0.3, -3), (1.0, 0), (1e-6, 5)])
+def test_header_quantises_as_tflite_does(scale: float, zero_point: int, tmp_path: Path) -> None:
+    """Halves lie on both sides of the zero point; numbers next to a half are not rounded twice."""
+    if shutil.which("gcc") is None:
+        pytest.skip("gcc is not installed")
+    made = make_bundle()
+    port = replace(made.main.inputs[0], quantisation=Quantisation((scale,), (zero_point,)))
+    artefacts.write(replace(made, entries=(replace(made.main, inputs=(port,)),)), tmp_path)
+    (tmp_path / "use.c").write_text(
+        '#include "demo.h"\nint q(float real);\nint q(float real) { return demo_quantise_input_0(real); }\n'
+    )
+    library = tmp_path / "use.so"
+    subprocess.run(["gcc", "-Wall", "-Werror", "-shared", "-fPIC", "-o", library, tmp_path / "use.c"], check=True)
+    quantise = ctypes.CDLL(str(library)).q
+    quantise.argtypes = [ctypes.c_float]
+    halves = np.arange(-600, 600) * 0.5
+    reals = (np.concatenate([halves, np.nextafter(halves, 1e9, dtype=np.float32)]) * scale).astype(np.float32)
+    reals = np.concatenate([reals, np.array([0.49999997, -0.49999997, np.inf, -np.inf, 1e30, 0.0], np.float32)])
+    scaled = (reals / np.float32(scale)).astype(np.float64)
+    expected = np.clip(np.copysign(np.floor(np.abs(scaled) + 0.5), scaled) + zero_point, -128, 127)
+    assert [quantise(real) for real in reals.tolist()] == expected.tolist()
 
 
 def test_header_has_the_documented_macros() -> None:
