@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import aot
@@ -18,7 +19,10 @@ from tests.one_operator import T, binary, one_operator, unary
         unary("SOFTMAX", (1, 1 << 29), output_q=(1 / 256, -128), options={"beta": 1.0}),
         binary("ADD", (1, 30_000), (30_000, 1)),
         one_operator(
-            "SPLIT", [T((), "int32", data=0), T((1 << 27,), "int8", 0.1)], [T((1 << 26,), "int8", 0.1)] * 2, {"num_splits": 2}
+            "SPLIT",
+            [T((), "int32", data=np.array(0)), T((1 << 27,), "int8", 0.1)],
+            [T((1 << 26,), "int8", 0.1)] * 2,
+            {"num_splits": 2},
         ),
     ],
     ids=["one value", "softmax", "broadcast", "parts"],
