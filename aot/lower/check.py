@@ -42,15 +42,29 @@ class _Replay:
 
     def __init__(self, plan: Plan) -> None:
         self.plan, self.program = plan, plan.schedule.program
-        self.owner = np.full(plan.workspace_nbytes, NOBODY, np.int64)
+        self.owner = np.full(plan.workspace_nbytes, NOBODY, np.int32)
         self.written: dict[str, np.ndarray] = {}
         self.tag: dict[str, int] = {}
         for buffer in self.program.buffers:
             if buffer.base is None and buffer.role not in ("constant", "state"):
                 self.tag[buffer.name] = len(self.tag)
-                self.written[buffer.name] = np.full(buffer.nbytes, buffer.role == "input")
         for name in self.program.inputs:
+            self.written[name] = np.ones(self.program[name].nbytes, bool)
             self.mark(name, self.written[name])
+        self.ends = self._ends()
+
+    def _ends(self) -> dict[int, list[str]]:
+        """For each step the storages that no later step names, and that are no outputs: what was written to them is forgotten then."""
+        last: dict[str, int] = {}
+        for number, step in enumerate(self.plan.schedule.steps):
+            chosen = self.plan.schedule.implementation(step)
+            last.update((name, number) for name in self.storages((*chosen.reads, *chosen.writes)))
+        kept = {self.program.storage(name) for name in self.program.outputs}
+        ends: dict[int, list[str]] = {}
+        for name, number in last.items():
+            if name not in kept:
+                ends.setdefault(number, []).append(name)
+        return ends
 
     def place(self, name: str) -> np.ndarray | None:
         """The owners of a storage's bytes, as a view of the workspace; None if it lies elsewhere."""
@@ -89,16 +103,23 @@ class _Replay:
             self.check_kept(name, f"{where} adds to")
             now = written_bytes(self.program, chosen.instruction, name)
             self.mark(name, now)
-            self.written[name] |= now
+            self.written[name] = self.written_to(name) | now
+        for name in self.ends.get(number, ()):
+            self.written.pop(name, None)
 
     def storages(self, names: tuple[str, ...]) -> tuple[str, ...]:
         found = dict.fromkeys(map(self.program.storage, names))
         return tuple(name for name in found if name in self.tag)
 
+    def written_to(self, name: str) -> np.ndarray:
+        """Which bytes of a storage have been written."""
+        return self.written[name] if name in self.written else np.zeros(self.program[name].nbytes, bool)
+
     def check_whole(self, name: str, what: str) -> None:
         """Every byte of the storage has been written, and is still its own."""
-        if not self.written[name].all():
-            raise InternalError(f"{what} %{name}, of which {int((~self.written[name]).sum())} bytes are not written yet")
+        written = self.written_to(name)
+        if not written.all():
+            raise InternalError(f"{what} %{name}, of which {int((~written).sum())} bytes are not written yet")
         self.check_kept(name, what)
 
     def check_kept(self, name: str, what: str) -> None:
@@ -108,7 +129,7 @@ class _Replay:
             if self.program[name].role == "temporary":
                 raise InternalError(f"{what} %{name}, which has no place in the workspace")
             return
-        lost = self.written[name] & (place != self.tag[name])
+        lost = self.written_to(name) & (place != self.tag[name])
         if lost.any():
             byte = int(np.argmax(lost))
             raise InternalError(f"{what} %{name}, but its byte {byte} belongs to {self.name_of(int(place[byte]))}")

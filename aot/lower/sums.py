@@ -16,7 +16,7 @@ import numpy as np
 
 from aot.graph.expr import Binary, Cast, Const, Expr, Requantise, add, cast, clamp, integer
 from aot.lower.program import Program
-from aot.lower.tables import BYTES, Tables, byte_argument, often_enough, with_children
+from aot.lower.tables import BYTES, ByteArguments, Tables, often_enough, with_children
 
 _MOST_FRACTION_BITS = 24
 
@@ -32,7 +32,7 @@ def _separated(root: Expr, tables: Tables) -> Expr:
 
     def visit(expr: Expr) -> Expr:
         if id(expr) not in done:
-            found = _find(expr)
+            found = _find(expr, tables.byte_argument)
             form = _fit(found, tables) if found is not None else None
             if found is not None and form is not None:
                 parts = (tables.lookup(form.left, visit(found.a)), tables.lookup(form.right, visit(found.b)))
@@ -57,7 +57,7 @@ class _Sum:
     b: Expr
 
 
-def _find(expr: Expr) -> _Sum | None:
+def _find(expr: Expr, byte_argument: ByteArguments) -> _Sum | None:
     """The parts of a sum whose outermost node is `expr`; None if it is none."""
     if not (isinstance(expr, Cast) and expr.dtype in BYTES):
         return None

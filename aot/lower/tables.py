@@ -23,11 +23,20 @@ _USES_PER_BYTE = 2
 """A table must be read at least this often per inference for each byte of flash that it takes."""
 
 
-def byte_argument(expr: Expr) -> Expr | None:
-    """The one 8-bit sub-expression on which `expr` depends; None if there is none, or something else."""
-    below = [child for child in children(expr) if not isinstance(child, Const)]
-    found = [child if child.dtype in BYTES else byte_argument(child) for child in below]
-    return found[0] if found and all(leaf is not None and leaf == found[0] for leaf in found) else None
+class ByteArguments:
+    """Answers on which 8-bit number an expression depends; shared sub-expressions are looked at once."""
+
+    def __init__(self) -> None:
+        self.done: dict[int, tuple[Expr, Expr | None]] = {}  # the expression too: its id is taken as long as it lives
+
+    def __call__(self, expr: Expr) -> Expr | None:
+        """The one 8-bit sub-expression on which `expr` depends; None if there is none, or something else."""
+        if id(expr) not in self.done:
+            below = [child for child in children(expr) if not isinstance(child, Const)]
+            found = [child if child.dtype in BYTES else self(child) for child in below]
+            same = bool(found) and all(leaf is not None and (leaf is found[0] or leaf == found[0]) for leaf in found)
+            self.done[id(expr)] = expr, found[0] if same else None
+        return self.done[id(expr)][1]
 
 
 def byte_values(dtype: DType) -> np.ndarray:
@@ -41,6 +50,7 @@ class Tables:
 
     program: Program
     made: dict[bytes, Buffer] = field(default_factory=dict)
+    byte_argument: ByteArguments = field(default_factory=ByteArguments)
 
     def lookup(self, entries: np.ndarray, index: Expr) -> Lookup:
         """entries[unsigned byte of `index`]; `index` is 8 bits wide."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from aot.graph.expr import Binary, Cast, Const, Expr, Lookup, Requantise, children, walk
 from aot.graph.ir import DType
 from aot.lower.program import Program
-from aot.lower.tables import Tables, byte_argument, often_enough, with_children
+from aot.lower.tables import Tables, often_enough, with_children
 
 _LEAST_COST = 6
 
@@ -26,7 +26,7 @@ def _tabulated(root: Expr, uses: int, tables: Tables) -> Expr:
 
     def visit(expr: Expr) -> Expr:
         if id(expr) not in done:
-            argument = byte_argument(expr)
+            argument = tables.byte_argument(expr)
             if argument is not None and _worth(expr, argument, uses):
                 done[id(expr)] = tables.lookup(tables.values(expr, (argument,)), visit(argument))
             else:
