@@ -37,7 +37,7 @@ from aot.lower.plan import Plan
 from aot.lower.program import Program
 from aot.lower.schedule import schedule
 from aot.lower.select import select
-from aot.names import identifier, unique_identifiers
+from aot.names import choose, identifier, unique_identifiers
 from aot.target import Target, host_target, is_packaged, load_target, triple_target
 
 Observer = Callable[[str, object], None]
@@ -77,6 +77,8 @@ def compile(
     """
     options = options or Options()
     options = replace(options, target=target) if target is not None else options
+    choose("weights", options.weights, ("embedded", "separate"))
+    choose("io", options.io, ("caller", "workspace"))
     observe: Observer = observer or (lambda stage, result: None)
     chosen, backend = resolve_target(options)
     model = tflite.read_file(path, OPERATORS)
@@ -92,7 +94,7 @@ def compile_model(model: Model, target: Target, backend: Backend, options: Optio
     name = identifier(options.name or Path(model.name).stem)
     sources, nodes = [], []
     for symbol, graph in entry_graphs(model, name):
-        program = lower(prepare(graph, options, observe), options, observe)
+        program = lower(prepare(graph, shapes_of(graph, model, options), observe), options, observe)
         plan = plan_program(program, target, backend, options, observe)
         check_workspace(plan, options)
         sources.append(EntrySource(symbol, plan, *ports(program, plan, target, options)))
@@ -123,9 +125,20 @@ def compile_model(model: Model, target: Target, backend: Backend, options: Optio
     )
 
 
-def prepare(graph: Graph, options: Options, observe: Observer) -> Graph:
-    """Fix dynamic shapes, then run the graph passes."""
-    return run_passes(fix_shapes(graph, options.shapes, OPERATORS), OPERATORS, observe)
+def prepare(graph: Graph, shapes: Mapping[str, Shape], observe: Observer) -> Graph:
+    """Fix dynamic shapes, then run the graph passes. `shapes`: by input label or name."""
+    return run_passes(fix_shapes(graph, shapes, OPERATORS), OPERATORS, observe)
+
+
+def shapes_of(graph: Graph, model: Model, options: Options) -> Mapping[str, Shape]:
+    """The shapes in the options that are for this graph; the main one also gets those that are for none, and refuses them."""
+    mine = _input_names(graph)
+    others = {name for each in model.graphs if each is not graph for name in _input_names(each)}
+    return {name: shape for name, shape in options.shapes.items() if name in mine or (graph is model.main and name not in others)}
+
+
+def _input_names(graph: Graph) -> set[str]:
+    return {text for name in graph.inputs for text in (name, graph[name].label)}
 
 
 def lower(graph: Graph, options: Options, observe: Observer) -> Program:
@@ -165,6 +178,8 @@ def stage_names() -> tuple[str, ...]:
 
 def resolve_target(options: Options) -> tuple[Target, Backend]:
     """The target and back end that the options mean. CompileError where they do not fit together."""
+    if options.backend is not None:
+        choose("back end", options.backend, BACKENDS)
     if options.triple is not None:
         target = triple_target(options.triple)
     elif isinstance(options.target, Target):

@@ -1,13 +1,16 @@
-"""C names from untrusted text.
+"""Names: C identifiers from untrusted text, and the answer to a name that is none of the valid ones.
 
-Enters: file stems, tensor labels, signature keys. Leaves: identifiers that are safe in C, CMake and section names.
-Invariant: the result matches [A-Za-z_][A-Za-z0-9_]* and is no keyword, whatever the text was.
+Enters: file stems, tensor labels, signature keys; what a user typed. Leaves: identifiers that are safe in C, CMake and section names; a valid name.
+Invariant: an identifier matches [A-Za-z_][A-Za-z0-9_]* and is no keyword, whatever the text was.
 """
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Iterable
+
+from aot.errors import CompileError
 
 _RESERVED = frozenset(
     """
@@ -43,3 +46,13 @@ def unique_identifiers(texts: Iterable[str], fallback: str) -> tuple[str, ...]:
         taken.add(name)
         names.append(name)
     return tuple(names)
+
+
+def choose(kind: str, name: str, valid: Iterable[str]) -> str:
+    """`name` if it is valid; otherwise a CompileError that lists the valid ones and the closest match."""
+    names = sorted(valid)
+    if name in names:
+        return name
+    close = difflib.get_close_matches(name, names, 1)
+    hint = f"did you mean {close[0]}? " if close else ""
+    raise CompileError(f"unknown {kind} '{name}'", hint=f"{hint}known: {', '.join(names)}")

@@ -6,13 +6,12 @@ Enters: parsed arguments. Leaves: a Bundle, printed text. Invariant: everything 
 from __future__ import annotations
 
 import contextlib
-import difflib
 import json
 import sys
 import time
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -20,22 +19,12 @@ import click
 import numpy as np
 from rich.console import Console
 
-from aot.backends import BACKENDS
 from aot.bundle import Bundle
 from aot.driver import Options, compile, stage_names
 from aot.errors import CompileError
 from aot.graph.ir import Shape
 from aot.lower.lifetime import Io
-
-
-def choose(kind: str, name: str, valid: Iterable[str]) -> str:
-    """`name` if it is valid; otherwise a CompileError that lists the valid ones and the closest match."""
-    names = sorted(valid)
-    if name in names:
-        return name
-    close = difflib.get_close_matches(name, names, 1)
-    hint = f"did you mean {close[0]}? " if close else ""
-    raise CompileError(f"unknown {kind} '{name}'", hint=f"{hint}known: {', '.join(names)}")
+from aot.names import choose
 
 
 def compile_options(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -116,7 +105,7 @@ class Request:
         return Options(
             target=self.cpu,
             triple=self.triple,
-            backend=None if self.backend is None else choose("back end", self.backend, BACKENDS),
+            backend=self.backend,
             name=self.name,
             shapes=dict(map(_shape, self.shapes)),
             weights=self.weights,

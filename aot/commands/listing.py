@@ -6,9 +6,10 @@ import sys
 
 import click
 
-from aot.commands.common import choose, print_json
+from aot.commands.common import print_json
 from aot.commands.tables import console, say, table
 from aot.graph.ops import OPERATORS
+from aot.names import choose
 from aot.target import load_target, target_names
 
 

@@ -8,10 +8,11 @@ import click
 import numpy as np
 
 from aot.bundle import Bundle
-from aot.commands.common import Request, choose, compile_options, load_npz, print_json, stoppable
+from aot.commands.common import Request, compile_options, load_npz, print_json, stoppable
 from aot.commands.tables import console, table
 from aot.driver import resolve_target
 from aot.errors import CompileError
+from aot.names import choose
 from aot.run import RunResult, place_for, run_bundle, where_names
 from aot.samples import input_arrays, random_inputs
 

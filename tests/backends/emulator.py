@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from llvmlite import ir
@@ -15,12 +16,14 @@ from aot.llvm.emission import KernelFunction, parameter_names
 from aot.llvm.llvm import Compiler
 from aot.lower.implementation import Implementation
 from aot.lower.program import Program
-from aot.run.image import ObjectFile
+from aot.run.hooks import decode
+from aot.run.image import Image, ObjectFile
 from aot.target import Target
 
 _CODE, _RODATA, _DATA, _STACK = 0x10000, 0x80000, 0x20000000, 0x30000000
 _DATA_NBYTES, _STACK_NBYTES, _GUARD = 0x400000, 0x10000, 64
 _STOP = 0x8000
+_IT_BITS = 0x0600FC00  # of XPSR
 
 
 @dataclass(frozen=True)
@@ -33,10 +36,11 @@ class Outcome:
     stack_nbytes: int
 
 
-def assemble(program: Program, implementation: Implementation, target: Target) -> bytes:
+def assemble(program: Program, implementation: Implementation, target: Target, align: int = 4) -> bytes:
     """Object code of the implementation's function alone, `kernel`."""
     module = ir.Module("test")
-    function = KernelFunction(module, "kernel", implementation, program, target)
+    alignment = {name: _align(program, name, align) for name in (*implementation.reads, *implementation.writes)}
+    function = KernelFunction(module, "kernel", implementation, program, target, alignment=alignment)
     implementation.emit(function)
     function.finish()
     compiler = Compiler(target)
@@ -44,6 +48,10 @@ def assemble(program: Program, implementation: Implementation, target: Target) -
     if implementation.style == "generic":
         bitcode = compiler.optimise(bitcode)
     return compiler.emit(bitcode, ordered=implementation.style == "ordered").object
+
+
+def _align(program: Program, name: str, align: int) -> int:
+    return max(align, min(4, program[name].dtype.nbytes))
 
 
 def run(
@@ -54,15 +62,17 @@ def run(
     rows: list[tuple[int, int]] | None = None,
     background: int = 0,
     in_place: str = "",
+    align: int = 4,
 ) -> Outcome:
     """Execute it for these row ranges (default: all at once). AssertionError if a guard byte changed, or an input.
 
-    in_place: the read whose bytes are also the output's.
+    in_place: the read whose bytes are also the output's. align: of activations in bytes; below 4 (slow), AssertionError also for an
+    unaligned access that the core refuses.
     """
     import unicorn
     from unicorn import arm_const as arm
 
-    unlinked = ObjectFile(assemble(program, implementation, target))
+    unlinked = ObjectFile(assemble(program, implementation, target, align))
     image = unlinked.link(_CODE, _RODATA)
     symbol = next(one for one in image.functions if one.name == "kernel")
     machine = unicorn.Uc(unicorn.UC_ARCH_ARM, unicorn.UC_MODE_THUMB | unicorn.UC_MODE_MCLASS)
@@ -78,12 +88,12 @@ def run(
     poison = bytes([0xA5]) * _DATA_NBYTES
     memory = bytearray(poison)
     addresses: dict[str, tuple[int, int]] = {}
-    position = _GUARD
+    position, activation_align = _GUARD, align
     constants = {buffer.name: buffer for buffer in implementation.constants}
 
     def place(name: str, content: bytes, align: int) -> None:
         nonlocal position
-        position = -(-position // align) * align + (4 if align <= 4 else 0)  # no better aligned than promised
+        position = -(-position // (2 * align)) * 2 * align + align  # no better aligned than promised
         memory[position : position + len(content)] = content
         addresses[name] = (position, len(content))
         position += len(content) + _GUARD
@@ -98,9 +108,9 @@ def run(
                 addresses[name] = addresses[in_place]
                 continue
             buffer = program[name]
-            place(name, np.full(buffer.shape, background, buffer.dtype.np).tobytes(), 4)
+            place(name, np.full(buffer.shape, background, buffer.dtype.np).tobytes(), _align(program, name, activation_align))
         else:
-            place(name, np.ascontiguousarray(inputs[name]).tobytes(), 4)
+            place(name, np.ascontiguousarray(inputs[name]).tobytes(), _align(program, name, activation_align))
     if implementation.scratch_nbytes:
         place("scratch.", bytes([0x5A]) * implementation.scratch_nbytes, implementation.scratch_align)
     machine.mem_write(_DATA, bytes(memory))
@@ -125,6 +135,7 @@ def run(
         return lengths[address, nbytes]
 
     machine.hook_add(unicorn.UC_HOOK_BLOCK, block)
+    refused = _watch_alignment(machine, image) if align < 4 else []
     top = _STACK + _STACK_NBYTES - 64
     for y0, y1 in rows or [(0, implementation.rows.count)]:
         arguments = [_DATA + addresses[name][0] for name in parameter_names(implementation)]
@@ -139,6 +150,7 @@ def run(
         machine.reg_write(arm.UC_ARM_REG_LR, _STOP | 1)
         machine.emu_start(symbol.address | 1, _STOP, count=500_000_000)
         assert machine.reg_read(arm.UC_ARM_REG_PC) & ~1 == _STOP
+    assert not refused, f"unaligned: {refused[0]}"
     after = bytearray(machine.mem_read(_DATA, _DATA_NBYTES))
     out_at, out_nbytes = addresses[implementation.writes[0]]
     out = np.frombuffer(bytes(after[out_at : out_at + out_nbytes]), program["y"].dtype.np).reshape(program["y"].shape)
@@ -151,6 +163,25 @@ def run(
     stack = bytes(machine.mem_read(_STACK, top - _STACK))
     used = len(stack) - next((at for at, byte in enumerate(stack) if byte != 0xC3), len(stack))
     return Outcome(out, count, len(image.code), used)
+
+
+def _watch_alignment(machine: Any, image: Image) -> list[str]:
+    """The accesses of several words at addresses that are no multiples of 4, as the machine comes to them."""
+    import unicorn
+    from unicorn import arm_const as arm
+
+    refused: list[str] = []
+    _, several = decode(image)
+
+    def access(_uc, _kind, address: int, nbytes: int, _value, _user) -> None:
+        flags = machine.reg_read(arm.UC_ARM_REG_XPSR)
+        if flags & _IT_BITS:  # Unicorn 2.1 would skip instructions behind the IT block
+            machine.reg_write(arm.UC_ARM_REG_XPSR, flags & ~_IT_BITS)
+        if address % 4 and several[(machine.reg_read(arm.UC_ARM_REG_PC) - _CODE) // 2]:
+            refused.append(f"{nbytes} bytes at {address:#x}")
+
+    machine.hook_add(unicorn.UC_HOOK_MEM_READ | unicorn.UC_HOOK_MEM_WRITE, access)
+    return refused
 
 
 def _near(addresses: dict[str, tuple[int, int]], position: int) -> str:

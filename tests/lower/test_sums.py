@@ -42,7 +42,7 @@ def all_pairs() -> list[np.ndarray]:
 def test_operators_at_every_pair(op: str, activation: str, scales: tuple[float, ...], zero_points: tuple[int, ...]) -> None:
     tensors = [T((16, *SHAPE), "int8", scale, zero) for scale, zero in zip(scales, zero_points, strict=True)]
     model = read_model(one_operator(op, tensors[:2], tensors[2:], {"fused_activation_function": activation}), "pairs", OPERATORS)
-    made = lower(prepare(model.main, Options(), lambda stage, result: None), Options(), lambda stage, result: None)
+    made = lower(prepare(model.main, {}, lambda stage, result: None), Options(), lambda stage, result: None)
     inputs = all_pairs()
     (expected,) = interpret(model.main, inputs)
     (got,) = execute_program(made, dict(zip(made.inputs, inputs, strict=True))).values()

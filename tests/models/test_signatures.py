@@ -55,3 +55,16 @@ def test_files_of_both(path: Path, tmp_path: Path) -> None:
     assert "BOTH_INPUT_0_SIZE (8u)" in header and "BOTH_TRAIN_IT_INPUT_0_SIZE (24u)" in header
     entries = json.loads((tmp_path / "out" / "both.json").read_text())["entries"]
     assert [entry["symbol"] for entry in entries] == ["both_run", "both_train_it_run"]
+
+
+def test_shapes_go_to_the_graph_that_has_the_input(path: Path) -> None:
+    bundle = aot.compile(path, options=aot.Options(shapes={"a": (4, 5)}))
+    assert [entry.inputs[0].shape for entry in bundle.entries] == [(1, 8), (4, 5)]
+    with pytest.raises(aot.CompileError, match="nowhere"):
+        aot.compile(path, options=aot.Options(shapes={"nowhere": (4, 5)}))
+
+
+@pytest.mark.parametrize("options", [{"backend": "cmsis"}, {"io": "heap"}, {"weights": "none"}])
+def test_options_that_do_not_exist(path: Path, options: dict[str, str]) -> None:
+    with pytest.raises(aot.CompileError, match="unknown .* .*known: "):
+        aot.compile(path, options=aot.Options(**options))  # type: ignore[arg-type]

@@ -8,7 +8,7 @@ in place.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 
 from aot.backends.cmsis_nn.dsp import Dsp
@@ -192,6 +192,7 @@ def _tile(words: int, pixels: int, pairs: int, code_nbytes: int, tail: bool) -> 
 def _emit(function: KernelFunction, plan: _Plan, table: str) -> None:
     instruction = plan.layer.instruction
     names = (instruction.left.buffer, instruction.out, table)
+    plan = replace(plan, patches=Patches.of(plan.layer, function.align_of(instruction.left.buffer)))
     emit_body(function, names, lambda frame: _Emitter(frame, plan).emit(), "convolution", plan.code)
 
 
@@ -271,8 +272,8 @@ class _Emitter:
         """`left` pixels one by one, from their slots, or gathered into the first slot."""
         plan, dsp = self.plan, self.dsp
         tile, depth = plan.tile, plan.layer.geometry.input[3]
-        unroll = next(step for step in range(_TAIL_UNROLL, 0, -1) if tile.words % step == 0)
-        core = Core(plan.packed, 1, tile.pixels, unroll)
+        steps = range(_TAIL_UNROLL, 0, -1 if plan.packed.interleaved else -2)  # plain weights come for two words at a time
+        core = Core(plan.packed, 1, tile.pixels, next(step for step in steps if tile.words % step == 0))
         with dsp.repeat(left, [at[0], self._slots, block.out, block.column]) as carried:
             source, slot, out, column = carried.values
             if plan.patches.contiguous:

@@ -116,15 +116,17 @@ class Patches:
     """How the inputs of one output pixel are found: the runs of its window.
 
     A window that leaves the image is first copied to a patch in scratch, with the zero point around it; then both are gathered
-    alike.
+    alike. aligned: whether every run starts at a word.
     """
 
     geometry: Geometry
     zero_point: int
+    aligned: bool
 
     @staticmethod
-    def of(layer: Layer) -> Patches:
-        return Patches(layer.geometry, layer.instruction.left_zero_point)
+    def of(layer: Layer, align: int = 4) -> Patches:
+        """`align`: known alignment in bytes of the image, which is 1 where a caller's pointer leads to it."""
+        return Patches(layer.geometry, layer.instruction.left_zero_point, layer.geometry.input[3] % 4 == 0 and align % 4 == 0)
 
     @property
     def contiguous(self) -> bool:
@@ -146,11 +148,6 @@ class Patches:
         for run in range(self.geometry.kernel[0] * count):
             total.append(np.where(one < 0, -1, one + run * length))
         return np.concatenate(total)
-
-    @property
-    def aligned(self) -> bool:
-        """Whether every run starts at a word."""
-        return self.geometry.input[3] % 4 == 0
 
     @property
     def leaves(self) -> bool:
@@ -238,12 +235,13 @@ class Patches:
             rows.next = (taps.results[0], builder.add(row, I32(g.dilation[0])))
 
     def _copy(self, dsp: Dsp, source: Value | None, into: Value) -> None:
-        """One tap's channels, by words where they are aligned; the zero point without a source."""
-        type, nbytes = (I32, 4) if self.aligned else (I8, 1)
+        """One tap's channels, by words where these are whole; the zero point without a source."""
+        type, nbytes = (I8, 1) if self.geometry.input[3] % 4 else (I32, 4)
+        align = nbytes if self.aligned else 1
         filled = int.from_bytes(bytes([self.zero_point & 0xFF]) * nbytes, "little", signed=True)
         starts = [into] if source is None else [into, source]
         with dsp.repeat(self.geometry.input[3] // nbytes, starts) as carried:
-            value = type(filled) if source is None else dsp.builder.load(carried.values[1], align=nbytes, typ=type)
+            value = type(filled) if source is None else dsp.builder.load(carried.values[1], align=align, typ=type)
             dsp.volatile_store(value, carried.values[0], nbytes)
             carried.next = tuple(dsp.at(pointer, nbytes) for pointer in carried.values)
 

@@ -18,6 +18,7 @@ from aot.backends.cmsis_nn.dsp import Dsp
 from aot.backends.cmsis_nn.ending import Output
 from aot.backends.cmsis_nn.packing import Packed
 from aot.backends.cmsis_nn.shared import digest
+from aot.errors import InternalError
 from aot.llvm.types import I32, POINTER, Value
 
 Expansion = Callable[[], Value]
@@ -25,7 +26,8 @@ Expansion = Callable[[], Value]
 
 @dataclass(frozen=True)
 class Core:
-    """`pixels` slots, their words `stride` apart, times all channel groups; `unroll` words a turn (it divides the packing's words).
+    """`pixels` slots, their words `stride` apart, times all channel groups; `unroll` words a turn (it divides the packing's words, and is
+    even where these are plain).
 
     A core with several turns takes the numbers of turns and groups and the distance of output pixels as arguments, so that layers
     of different sizes share it; one with a single turn has them in its code.
@@ -35,6 +37,10 @@ class Core:
     pixels: int
     stride: int
     unroll: int
+
+    def __post_init__(self) -> None:
+        if self.packed.tile.words % self.unroll or (self.unroll % 2 and not self.packed.interleaved):
+            raise InternalError(f"a slot of {self.packed.tile.words} words in turns of {self.unroll}")
 
     @property
     def turns(self) -> int:
