@@ -18,9 +18,11 @@ from aot.errors import InternalError
 from aot.run.image import Image
 
 # Unicorn's hooks: block(engine, address, size, user) and access(engine, kind, address, size, value, user). `user` is State below.
+# Before it calls `access`, Unicorn 2.1 restores the core's IT bits to what they are at that instruction, and forgets to clear them
+# when the IT block ends: later instructions would be skipped. So `access` clears them; the block at hand does not read them.
 # `enter` of a halfword: 0 keep the current owner (a routine that a layer calls), else 1 + the owner whose function this is.
 _SOURCE = """
-%State = type { i64, i64, i64, i32, i32, i64, i32, i32, ptr, ptr, ptr, ptr, ptr, ptr, ptr }
+%State = type { i64, i64, i64, i32, i32, i64, i32, i32, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, i32, i32 }
 
 define void @block(ptr %engine, i64 %address, i32 %size, ptr %state) {
 entry:
@@ -83,6 +85,24 @@ leave:
 
 define void @access(ptr %engine, i32 %kind, i64 %address, i32 %size, i64 %value, ptr %state) {
 entry:
+  %read_at = getelementptr %State, ptr %state, i32 0, i32 13
+  %read = load ptr, ptr %read_at
+  %xpsr_register_at = getelementptr %State, ptr %state, i32 0, i32 16
+  %xpsr_register = load i32, ptr %xpsr_register_at
+  %xpsr_cell = getelementptr %State, ptr %state, i32 0, i32 17
+  %ignored0 = call i32 %read(ptr %engine, i32 %xpsr_register, ptr %xpsr_cell)
+  %xpsr = load i32, ptr %xpsr_cell
+  %stale = and i32 %xpsr, 100727808
+  %clean = icmp eq i32 %stale, 0
+  br i1 %clean, label %check, label %settle
+settle:
+  %settled = xor i32 %xpsr, %stale
+  store i32 %settled, ptr %xpsr_cell
+  %write_at = getelementptr %State, ptr %state, i32 0, i32 15
+  %write = load ptr, ptr %write_at
+  %ignored1 = call i32 %write(ptr %engine, i32 %xpsr_register, ptr %xpsr_cell)
+  br label %check
+check:
   %size64 = zext i32 %size to i64
   %mask = sub i64 %size64, 1
   %low = and i64 %address, %mask
@@ -97,8 +117,6 @@ unaligned:
 where:
   %pc_cell = getelementptr %State, ptr %state, i32 0, i32 6
   store i32 0, ptr %pc_cell
-  %read_at = getelementptr %State, ptr %state, i32 0, i32 13
-  %read = load ptr, ptr %read_at
   %register_at = getelementptr %State, ptr %state, i32 0, i32 4
   %register = load i32, ptr %register_at
   %ignored = call i32 %read(ptr %engine, i32 %register, ptr %pc_cell)
@@ -152,6 +170,9 @@ class State(ctypes.Structure):
         ("stop", ctypes.c_void_p),
         ("read", ctypes.c_void_p),
         ("strict", ctypes.c_void_p),
+        ("write", ctypes.c_void_p),
+        ("xpsr_register", ctypes.c_uint32),
+        ("xpsr", ctypes.c_uint32),
     )
 
 

@@ -72,8 +72,10 @@ class Layout:
         return f"at {offset:#x} of the code" + (f", in {function}" if function not in ("", layer) else "")
 
 
-def lay_out(bundle: Bundle, entry: Entry, regions: Sequence[Region], grid: Grid, *, at_end: bool, guard: int) -> Layout:
-    """Place everything; CompileError if memory is too small."""
+def lay_out(
+    bundle: Bundle, entry: Entry, regions: Sequence[Region], grid: Grid, *, at_end: bool, guard: int, astray: bool = False
+) -> Layout:
+    """Place everything; CompileError if memory is too small. astray: what is passed to the entry is aligned no better than asked."""
     unlinked = ObjectFile(bundle.object)
 
     def alone(region: Region, base: int) -> Placed:
@@ -82,9 +84,13 @@ def lay_out(bundle: Bundle, entry: Entry, regions: Sequence[Region], grid: Grid,
     code = alone(Region("the code", unlinked.align, False, bytes(unlinked.code_nbytes)), grid.code[0])
     rodata = alone(Region("the object's read-only data", unlinked.align, False, bytes(unlinked.rodata_nbytes)), code.end)
     image = unlinked.link(code.address, rodata.address)
-    weights = [] if bundle.weights is None else [alone(regions[-1], rodata.end)]
+    weights = (
+        []
+        if bundle.weights is None
+        else list(place(regions[-1:], rodata.end, page=grid.page, gap=grid.gap, at_end=at_end, guard=guard, astray=astray))
+    )
     in_ram = regions if bundle.weights is None else regions[:-1]
-    placed = (*place(in_ram, grid.ram[0], page=grid.page, gap=grid.gap, at_end=at_end, guard=guard), *weights)
+    placed = (*place(in_ram, grid.ram[0], page=grid.page, gap=grid.gap, at_end=at_end, guard=guard, astray=astray), *weights)
     pushed = b"".join(one.address.to_bytes(4, "little") for one in placed[4:])
     pushed += bytes(-len(pushed) % 8)
     free = -(-(entry.stack_nbytes + _STACK_MARGIN) // 8) * 8

@@ -124,16 +124,22 @@ def same_outputs(entry: Entry, first: Sequence[np.ndarray], second: Sequence[np.
             raise InternalError(f"{name} depends on what memory held before the run: two runs that differ in that alone disagree")
 
 
-def place(regions: Sequence[Region], base: int, *, page: int, gap: int, at_end: bool, guard: int) -> tuple[Placed, ...]:
+def place(
+    regions: Sequence[Region], base: int, *, page: int, gap: int, at_end: bool, guard: int, astray: bool = False
+) -> tuple[Placed, ...]:
     """Each region on pages of its own, from `base` (page-aligned) on, `gap` bytes (a multiple of `page`) before each.
 
     at_end: the region ends where its last page ends (but for its alignment); otherwise it starts where its first page starts.
+    astray: the region is aligned no better than it has to be, up to its alignment before that.
     """
     placed = []
     for region in regions:
         start = base + gap
-        end = start + -(-region.nbytes // page) * page
+        spare = region.align if astray and region.nbytes else 0
+        end = start + -(-(region.nbytes + spare) // page) * page
         address = (end - region.nbytes) // region.align * region.align if at_end else start
+        if spare and address % (2 * spare) == 0:
+            address -= spare
         placed.append(Placed(region, address, start, end, guard))
         base = end
     return tuple(placed)
