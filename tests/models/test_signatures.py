@@ -66,5 +66,5 @@ def test_shapes_go_to_the_graph_that_has_the_input(path: Path) -> None:
 
 @pytest.mark.parametrize("options", [{"backend": "cmsis"}, {"io": "heap"}, {"weights": "none"}])
 def test_options_that_do_not_exist(path: Path, options: dict[str, str]) -> None:
-    with pytest.raises(aot.CompileError, match="unknown .* .*known: "):
+    with pytest.raises(aot.CompileError, match=r"unknown .* .*known: "):
         aot.compile(path, options=aot.Options(**options))  # type: ignore[arg-type]

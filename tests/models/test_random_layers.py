@@ -1,0 +1,64 @@
+"""Random layers with the weights' whole range, compiled, against the interpreter (which other tests hold against TFLite Micro)."""
+
+from __future__ import annotations
+
+import os
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import aot
+from aot.graph.interpreter import run as interpret
+from aot.graph.ops import OPERATORS
+from aot.graph.tflite import read_file
+from aot.run import run_bundle
+from aot.samples import random_inputs
+from tests import one_operator
+
+SEEDS = range(2000 if os.environ.get("AOT_SWEEP") else 48)
+CPUS = ("cortex-m4", "cortex-m4", "cortex-m4", "cortex-m33", "cortex-m7", "cortex-m0plus")
+
+
+def layer(pick: random.Random) -> bytes:
+    """A convolution, a depthwise convolution or a dense layer of any shape, quantisation and padding."""
+    kind = pick.choice(("conv", "conv", "depthwise", "dense"))
+    activation = pick.choice(("NONE", "RELU", "RELU6"))
+    quantised = {
+        "input_q": (0.05, pick.choice((-128, -3, 0, 1, 127, pick.randint(-128, 127)))),
+        "output_q": (pick.choice((0.004, 0.05, 0.4, 3.0)), pick.choice((-128, -1, 0, 5, 127))),
+        "bias": pick.random() < 0.8,
+        "activation": activation,
+        "seed": pick.randrange(1 << 30),
+    }
+    if pick.random() < 0.4:
+        quantised["weight_scale"] = pick.choice((0.5, 0.02, 1e-5))
+    if kind == "dense":
+        depth, rows = pick.choice((pick.randint(1, 80), pick.choice((128, 256, 300, 640)))), pick.randint(1, 5)
+        return one_operator.fully_connected((rows, depth), pick.randint(1, 40), **quantised)
+    image = (pick.choice((1, 1, 2)), pick.randint(1, 11), pick.randint(1, 11))
+    kernel = (pick.choice((1, 2, 3, 3, 5, pick.randint(1, 9))), pick.choice((1, 2, 3, 3, 5, pick.randint(1, 9))))
+    stride = (pick.choice((1, 1, 2, 3)), pick.choice((1, 1, 2, 3)))
+    fits = kernel[0] <= image[1] and kernel[1] <= image[2]
+    padding = pick.choice(("SAME", "VALID")) if fits else "SAME"
+    shared = {**quantised, "stride": stride, "padding": padding}
+    if kind == "depthwise":
+        return one_operator.depthwise((*image, pick.randint(1, 20)), pick.choice((1, 1, 1, 2, 3)), kernel, **shared)
+    if pick.random() < 0.4:
+        kernel = (1, 1)
+    depth = pick.choice((1, 3, 4, 8, 16, 36, 40, 56, pick.randint(1, 70)))
+    return one_operator.conv2d((*image, depth), pick.randint(1, 24), kernel, **shared)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_compiled_layer_is_the_interpreter(seed: int, tmp_path: Path) -> None:
+    pick = random.Random(seed)
+    path = tmp_path / f"layer{seed}.tflite"
+    path.write_bytes(layer(pick))
+    graph = read_file(path, OPERATORS).main
+    for cpu in (None, pick.choice(CPUS)):
+        bundle = aot.compile(path, cpu)
+        inputs = random_inputs(bundle.main, seed)
+        for want, got in zip(interpret(graph, inputs), run_bundle(bundle, inputs).outputs, strict=True):
+            np.testing.assert_array_equal(got, want, err_msg=f"{path.name} on {bundle.target.name}: {bundle.main.layers[0].kernel}")
