@@ -30,11 +30,11 @@ demo: $(VENV)/.demo ## Bundle a digit classifier for a Cortex-M4 and run it in t
 test: $(VENV)/.test system ## Install what the tests need and run them all (large sweeps sampled)
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
-check: $(VENV)/.test ## Lint, format, types and the fast host tests: before every commit
-	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/pyright && $(BIN)/python -m pytest -m "not slow" tests/graph tests/lower tests/cli
+check: $(VENV)/.test ## Lint, format, types and the fast tests: before every commit
+	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/pyright && $(BIN)/python -m pytest -n $(WORKERS) -m "not slow" tests/graph tests/lower tests/cli tests/golden tests/test_architecture.py
 
 golden: $(VENV)/.test ## Update the golden text files, then look at `git diff`
-	@AOT_UPDATE_GOLDEN=1 $(BIN)/python -m pytest -m golden; git --no-pager diff --stat -- tests
+	@AOT_UPDATE_GOLDEN=1 $(BIN)/python -m pytest -m golden tests/golden && git --no-pager diff --stat -- tests
 
 sweep: $(VENV)/.test system ## Every kernel x shape, whole (long)
 	@AOT_SWEEP=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal

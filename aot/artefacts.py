@@ -20,8 +20,12 @@ from aot.errors import CompileError
 from aot.graph.ir import DType
 from aot.version import VERSION
 
-_CPU_CHECKS = (("dsp", "__ARM_FEATURE_DSP", "DSP extension"), ("mve", "__ARM_FEATURE_MVE", "Helium (MVE) extension"))
-"""Abilities whose instructions may stand in an object, and the macros by which Arm compilers say that the core has them (ACLE)."""
+_CPU_CHECKS = (
+    ("dsp", "defined(__ARM_FEATURE_DSP)", "DSP extension"),
+    ("mve", "defined(__ARM_FEATURE_MVE) || defined(__ARM_ARCH_8_1M_MAIN__)", "Helium (MVE) extension"),
+)
+"""Abilities whose instructions may stand in an object, and how Arm compilers say that the core has them (ACLE; gcc without float
+registers defines the architecture alone)."""
 _C_TYPES = {DType.FLOAT32: "float", DType.BOOL: "uint8_t"}
 
 

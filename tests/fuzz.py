@@ -2,17 +2,20 @@
 
     python tests/fuzz.py [--cases N] [--first N] [--generate-every N]
 
-Reading and planning for all; code generation for every 11th, of which about a third get that far.
-Exit code 1 if any case broke the rule; each is printed with its number.
+Reading and planning for all; code generation for every 10th, of which about a third get that far. Batches run in processes of their own,
+so that a crash is seen. Exit code 1 if any case broke the rule; each is printed with its number.
 """
 
 from __future__ import annotations
 
 import argparse
 import collections
-import multiprocessing
+import concurrent.futures
+import json
+import os
 import resource
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -88,19 +91,41 @@ def run_case(job: tuple[int, bool]) -> tuple[int, str, float]:
 
 
 _BASES = bases()
+_BATCH = 250
+
+
+def batch(first: int, count: int, generate_every: int) -> None:
+    """Run these cases here; print one line `case outcome seconds` for each, as JSON."""
+    for case in range(first, first + count):
+        print(json.dumps(run_case((case, case % generate_every == 0))), flush=True)
+
+
+def run_batch(first: int, count: int, generate_every: int) -> list[tuple[int, str, float]]:
+    """Run these cases in a process of their own. If it dies, the case after the last answered one is to blame."""
+    numbers = [str(number) for number in (first, count, generate_every)]
+    done = subprocess.run([sys.executable, __file__, "--batch", *numbers], capture_output=True, text=True)
+    results = [(case, outcome, seconds) for case, outcome, seconds in map(json.loads, done.stdout.splitlines())]
+    if done.returncode:
+        results.append((first + len(results), f"the process ended with {done.returncode}: {done.stderr[-200:]!r}", 0.0))
+    return results
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cases", type=int, default=10_000)
     parser.add_argument("--first", type=int, default=0)
-    parser.add_argument("--generate-every", type=int, default=11)
+    parser.add_argument("--generate-every", type=int, default=10)
+    parser.add_argument("--batch", type=int, nargs=3, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    jobs = [(case, case % arguments.generate_every == 0) for case in range(arguments.first, arguments.first + arguments.cases)]
+    if arguments.batch:
+        batch(*arguments.batch)
+        return 0
+    end = arguments.first + arguments.cases
+    jobs = [(first, min(_BATCH, end - first), arguments.generate_every) for first in range(arguments.first, end, _BATCH)]
     counts: collections.Counter[str] = collections.Counter()
     slowest = 0.0
-    with multiprocessing.Pool(maxtasksperchild=500) as pool:
-        for case, outcome, seconds in pool.imap_unordered(run_case, jobs, chunksize=20):
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        for case, outcome, seconds in (result for results in pool.map(lambda job: run_batch(*job), jobs) for result in results):
             good = outcome in ("bundle", "planned", "refused")
             counts[outcome if good else "broken"] += 1
             slowest = max(slowest, seconds)

@@ -16,12 +16,13 @@ root() { # root COMMAND...: run it as root, if that can be had without asking
 install() { # install PACKAGE...: with apt, or explain
     command -v apt-get >/dev/null || { echo "setup: this is no Debian: please install the equivalents of: $*" >&2; return 1; }
     echo "setup: installing Debian packages: $*"
-    { root env DEBIAN_FRONTEND=noninteractive apt-get update -qq && root env DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends "$@"; } >/tmp/aot-setup.$$ 2>&1 || {
-        tail -n 5 /tmp/aot-setup.$$ >&2; rm -f /tmp/aot-setup.$$
+    log=$(mktemp)
+    { root env DEBIAN_FRONTEND=noninteractive apt-get update -qq && root env DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends "$@"; } >"$log" 2>&1 || {
+        tail -n 5 "$log" >&2; rm -f "$log"
         echo "setup: could not install them (not root, no sudo, or no network). As root: apt-get install $*" >&2
         return 1
     }
-    rm -f /tmp/aot-setup.$$
+    rm -f "$log"
 }
 
 case "${1:-}" in

@@ -208,6 +208,17 @@ def test_exact_rounding() -> None:
             assert "both roundings" in check(program_of(case)).notes[0]
 
 
+@pytest.mark.parametrize("zero_point", [3, -128, -7])
+@pytest.mark.parametrize("kind", ["conv", "depthwise", "dense"])
+def test_exact_rounding_of_ties_below_zero(kind: str, zero_point: int) -> None:
+    """Scales far apart in one layer: the exact form with right shifts, where negative ties round away from zero."""
+    image = (2, 1, 1, 9) if kind == "dense" else (1, 5, 4, 7)
+    for scales in ((3e6,) * 3 + (2.0**-6,) * 4, (2.0**-9, 2.0**-7, 3e6, 2.0**-5, 2.0**-8, 2.0**-6, 3e6)):
+        padding = (1, 1, 1, 1) if kind != "dense" else (0,) * 4
+        case = Case(kind, image, 7, padding=padding, scales=scales, out_zero_point=zero_point)
+        assert "both roundings" in check(program_of(case)).notes[0]
+
+
 def test_own_shifts() -> None:
     scales = tuple(2.0 ** -(4 + number) * 1.37 for number in range(12))
     for kind in ("conv", "depthwise", "dense"):

@@ -23,6 +23,8 @@ from aot.lower.schedule import schedule
 from tests.lower.toy import choices, random_inputs
 from tests.shared import golden, model
 
+pytestmark = pytest.mark.slow
+
 
 @cache
 def built(name: str) -> Program:

@@ -84,6 +84,7 @@ def test_a_thousand_random_sets(chunk: int, monkeypatch: pytest.MonkeyPatch) -> 
         assert placement.nbytes <= greedy_by_size(lives), seed
 
 
+@pytest.mark.slow
 def test_mixed_alignments() -> None:
     for seed in range(60):
         lives = random_lives(seed, aligns=(4, 8))
@@ -119,6 +120,7 @@ def test_the_exact_search_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert place_exactly(lives, 4, 1 << 30) == (None, False)
 
 
+@pytest.mark.slow
 def test_placement_repeats() -> None:
     for seed in range(20):
         lives = random_lives(seed)

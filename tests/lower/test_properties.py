@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -23,6 +24,8 @@ from aot.lower.program import Program
 from aot.lower.schedule import schedule
 from tests.lower.random_graphs import graphs
 from tests.lower.toy import TOYS, choices, random_inputs
+
+pytestmark = pytest.mark.slow
 
 MANY = settings(max_examples=200, deadline=None, derandomize=True)
 
