@@ -2,7 +2,7 @@
 
     python tests/fuzz.py [--cases N] [--first N] [--generate-every N]
 
-Reading and planning for all; code generation for every 10th, of which about a third get that far. Batches run in processes of their own,
+Reading and planning for all; code generation for every 8th, of which about a third get that far. Batches run in processes of their own,
 so that a crash is seen. Exit code 1 if any case broke the rule; each is printed with its number.
 """
 
@@ -114,7 +114,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cases", type=int, default=10_000)
     parser.add_argument("--first", type=int, default=0)
-    parser.add_argument("--generate-every", type=int, default=10)
+    parser.add_argument("--generate-every", type=int, default=8)
     parser.add_argument("--batch", type=int, nargs=3, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.batch:
