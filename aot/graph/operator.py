@@ -71,6 +71,6 @@ def load(value: Value, index: tuple[IndexMap, ...] | None = None, fill: Const | 
     return Load(value.name, identity(len(value.shape)) if index is None else index, value.dtype, fill)
 
 
-def lookup_expr(name: str, dtype: DType, index: tuple[IndexMap, ...]) -> Expr:
+def constant_element(name: str, dtype: DType, index: tuple[IndexMap, ...]) -> Expr:
     """A load from a constant made by `Lowering.constant`."""
     return Load(name, index, dtype)

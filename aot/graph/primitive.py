@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from aot.graph.expr import Affine, Expr, IndexMap, Load, axis, buffers_read, loads, text
-from aot.graph.ir import DType, Shape
+from aot.graph.ir import Shape
 
 
 @dataclass(frozen=True)
@@ -145,10 +145,6 @@ def writes(primitive: Primitive) -> tuple[str, ...]:
 
 def loads_of(primitive: Primitive) -> tuple[Load, ...]:
     return loads(*expressions(primitive))
-
-
-def accumulator_dtype(primitive: Reduce | Contract) -> DType:
-    return primitive.initial.dtype
 
 
 def describe(primitive: Primitive) -> str:

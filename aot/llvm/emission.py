@@ -17,8 +17,9 @@ from llvmlite import ir
 from aot.errors import InternalError
 from aot.graph.ir import DType
 from aot.graph.primitive import Call
-from aot.llvm.expressions import Scalars, strides
+from aot.llvm.expressions import Scalars
 from aot.llvm.types import I1, I8, I32, POINTER, Builder, Value, known_integer, memory_type
+from aot.lower.indexing import strides
 
 if TYPE_CHECKING:
     from aot.graph.expr import Expr, IndexMap, Load

@@ -36,6 +36,7 @@ from aot.graph.expr import (
 from aot.graph.ir import DType
 from aot.llvm import arithmetic
 from aot.llvm.types import I32, Builder, Value, constant, known_integer, register_type
+from aot.lower.indexing import strides
 
 if TYPE_CHECKING:
     from aot.llvm.emission import KernelFunction
@@ -268,12 +269,3 @@ def table_data(table: Table) -> np.ndarray:
     """A table's entries as int16, or int32 where they do not fit."""
     wide = np.asarray(table.entries, np.int32)
     return wide.astype(np.int16) if wide.size and wide.min() >= -(1 << 15) and wide.max() < 1 << 15 else wide
-
-
-def strides(shape: Sequence[int]) -> tuple[int, ...]:
-    """Row-major strides in elements."""
-    steps, total = [], 1
-    for size in reversed(shape):
-        steps.append(total)
-        total *= size
-    return tuple(reversed(steps))

@@ -15,8 +15,9 @@ from aot.graph.expr import Affine, Axis, IndexMap, Load, Table, walk
 from aot.graph.primitive import Call, Contract, Map, Primitive, Reduce, expressions, loads_of, store_of
 from aot.llvm import arithmetic
 from aot.llvm.emission import Index, KernelFunction
-from aot.llvm.expressions import Scalars, index_range, straighten, strides, uniform
+from aot.llvm.expressions import Scalars, index_range, straighten, uniform
 from aot.llvm.types import I32, Value, constant
+from aot.lower.indexing import strides
 
 
 def emit_generic(function: KernelFunction) -> None:
@@ -209,7 +210,7 @@ class Walks:
 
     def _access(self, maps: Sequence[IndexMap], shape: Sequence[int]) -> None:
         steps: dict[int, int] = {}
-        for index, stride in zip(maps, strides(shape)):
+        for index, stride in zip(maps, strides(tuple(shape))):
             simple = straighten(index) if isinstance(index, Table) else index
             if isinstance(simple, Table):
                 self.fixed.add(simple.axis)

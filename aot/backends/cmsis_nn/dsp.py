@@ -138,10 +138,6 @@ class Dsp:
         """acc + a.high * b.low."""
         return self._call("smlatb", a, b, acc)
 
-    def smlabb(self, a: Value, b: Value, acc: Value) -> Value:
-        """acc + a.low * b.low."""
-        return self._call("smlabb", a, b, acc)
-
     def sxtb16(self, x: Value) -> Value:
         """Bytes 0 and 2, sign-extended to halves."""
         return self._call("sxtb16", x)
@@ -154,10 +150,6 @@ class Dsp:
     def pack(self, low: Value, high: Value) -> Value:
         """PKHBT: the low halves of `low` and `high`, the latter above."""
         return self.builder.or_(self.builder.and_(low, I32(0xFFFF)), self.builder.shl(high, I32(16)))
-
-    def pack_top(self, low: Value, high: Value) -> Value:
-        """PKHBT without a shift: the low half of `low`, the high half of `high`."""
-        return self.builder.or_(self.builder.and_(low, I32(0xFFFF)), self.builder.and_(high, I32(-65536)))
 
     def smmla(self, a: Value, b: Value, acc: Value) -> Value:
         """acc + (a * b >> 32)."""

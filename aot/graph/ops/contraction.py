@@ -15,7 +15,7 @@ from aot.graph import arithmetic
 from aot.graph.evaluate import requantise
 from aot.graph.expr import Acc, Affine, Binary, Const, Expr, Requantise, add, cast, clamp, integer, real
 from aot.graph.ir import DType, Site, Value
-from aot.graph.operator import Lowering, lookup_expr
+from aot.graph.operator import Lowering, constant_element
 from aot.graph.ops import checks
 
 
@@ -39,11 +39,11 @@ class Quantised:
         return np.clip(scaled, self.low, self.high).astype(self.dtype.np)
 
     def initial(self, bias: str | None, channel: Affine) -> Expr:
-        return integer(0) if bias is None else lookup_expr(bias, DType.INT32, (channel,))
+        return integer(0) if bias is None else constant_element(bias, DType.INT32, (channel,))
 
     def result(self, lowering: Lowering, channel: Affine) -> Expr:
-        multiplier = lookup_expr(lowering.constant("multiplier", self.multiplier), DType.INT32, (channel,))
-        shift = lookup_expr(lowering.constant("shift", self.shift), DType.INT32, (channel,))
+        multiplier = constant_element(lowering.constant("multiplier", self.multiplier), DType.INT32, (channel,))
+        shift = constant_element(lowering.constant("shift", self.shift), DType.INT32, (channel,))
         scaled = add(Requantise(Acc(DType.INT32), multiplier, shift), integer(self.zero_point))
         return cast(clamp(scaled, self.low, self.high), self.dtype)
 
@@ -62,7 +62,7 @@ class Real:
             return clamp_array((total if bias is None else total + bias.reshape(-1)).astype(np.float32), self.activation)
 
     def initial(self, bias: str | None, channel: Affine) -> Expr:
-        return real(0.0) if bias is None else lookup_expr(bias, DType.FLOAT32, (channel,))
+        return real(0.0) if bias is None else constant_element(bias, DType.FLOAT32, (channel,))
 
     def result(self, lowering: Lowering, channel: Affine) -> Expr:
         return clamp_expr(Acc(DType.FLOAT32), self.activation)

@@ -14,7 +14,7 @@ import numpy as np
 from aot.graph.arithmetic import ratio_scale
 from aot.graph.expr import Binary, Cast, Expr, Select, add, cast, integer, mul, real, sub
 from aot.graph.ir import DType, Shape, Site
-from aot.graph.operator import Lowering, Operator, load, lookup_expr
+from aot.graph.operator import Lowering, Operator, constant_element, load
 from aot.graph.ops import checks
 from aot.graph.ops.rescale import Rescale, finish, finish_array, offset, rescale
 from aot.graph.primitive import Map, identity
@@ -132,7 +132,7 @@ def _dequantize_lower(site: Site, lowering: Lowering) -> None:
     value, out = site.input(0), site.output
     if value.data is not None:
         converted = lowering.constant("dequantised", _dequantize_compute(site, value.data)[0])
-        expression: Expr = lookup_expr(converted, DType.FLOAT32, identity(len(out.shape)))
+        expression: Expr = constant_element(converted, DType.FLOAT32, identity(len(out.shape)))
     else:
         scale, zero_point = _first_scale(site)
         expression = mul(Cast(offset(load(value), zero_point), DType.FLOAT32), real(scale))

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from aot.graph.ir import DType, Shape, Site
-from aot.graph.operator import Lowering, Operator, lookup_expr
+from aot.graph.operator import Lowering, Operator, constant_element
 from aot.graph.ops import checks
 from aot.graph.primitive import Map, identity
 from aot.graph.shapes import MAX_RANK
@@ -140,7 +140,7 @@ def _compute_shape(site: Site, x: np.ndarray) -> tuple[np.ndarray]:
 def _lower_shape(site: Site, lowering: Lowering) -> None:
     out = site.output
     name = lowering.constant("shape", np.array(site.input(0).shape, out.dtype.np))
-    lowering.append(Map(out.name, out.shape, lookup_expr(name, out.dtype, identity(1)), nodes=(site.node.index,)))
+    lowering.append(Map(out.name, out.shape, constant_element(name, out.dtype, identity(1)), nodes=(site.node.index,)))
 
 
 OPERATORS = (
