@@ -147,6 +147,12 @@ class _Evaluation:
             return np.where(outside, fill, array[tuple(inside)]) if array.size else np.full(outside.shape, fill)
         return array[tuple(indices)]
 
+    def lookup(self, buffer: str, index: np.ndarray) -> np.ndarray:
+        array = self.arrays[buffer].reshape(-1)
+        if index.size and not (index.min() >= 0 and index.max() < array.size):
+            raise InternalError(f"lookup in %{buffer} outside its {array.size} elements")
+        return array[index]
+
     def __call__(self, expr: Expr) -> np.ndarray:
         if id(expr) not in self.done:
             with np.errstate(all="ignore"):
@@ -163,7 +169,7 @@ class _Evaluation:
             case Load():
                 return self.load(expr)
             case Lookup(buffer, index):
-                return self.arrays[buffer][self(index)]
+                return self.lookup(buffer, self(index))
             case Acc():
                 if self.acc is None:
                     raise InternalError("acc outside the result of a reduction")

@@ -87,7 +87,7 @@ class Load:
 
 @dataclass(frozen=True)
 class Lookup:
-    """An element of the one-dimensional constant `buffer` at a computed int32 `index`, which is always inside."""
+    """The element of `buffer` (of any rank, constant or not) at a computed flat row-major int32 `index`, which is always inside."""
 
     buffer: str
     index: Expr

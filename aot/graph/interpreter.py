@@ -14,29 +14,37 @@ from aot.errors import CompileError, InternalError
 from aot.graph.ir import Graph, Node, Value
 from aot.graph.ops import OPERATORS
 
+State = dict[str, np.ndarray]
+"""What variables hold between runs, by name. One that is not in it holds its initial content."""
 
-def run(graph: Graph, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """The graph's outputs, in its order, for one array per input. CompileError for inputs that do not fit the graph."""
-    arrays = run_all(graph, inputs)
+
+def run(graph: Graph, inputs: Sequence[np.ndarray], state: State | None = None) -> list[np.ndarray]:
+    """The graph's outputs, in its order, for one array per input. `state` is brought up to date.
+
+    CompileError for inputs that do not fit the graph.
+    """
+    arrays = run_all(graph, inputs, state)
     return [arrays[name] for name in graph.outputs]
 
 
-def run_all(graph: Graph, inputs: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
-    """Every value by its name: constants, inputs, what the nodes compute. Variables start at real 0.
+def run_all(graph: Graph, inputs: Sequence[np.ndarray], state: State | None = None) -> dict[str, np.ndarray]:
+    """Every value by its name: constants, inputs, what variables held before, what the nodes compute. `state` is brought up to date.
 
     CompileError for inputs that do not fit the graph, and for an operator that has no meaning here.
     """
-    arrays = _start(graph, inputs)
+    state = {} if state is None else state
+    arrays = _start(graph, inputs, state)
     for node in graph.nodes:
         _step(graph, node, arrays)
+    state.update({variable: arrays[name].reshape(graph[variable].shape) for variable, name in graph.updates})
     return arrays
 
 
-def _start(graph: Graph, inputs: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
+def _start(graph: Graph, inputs: Sequence[np.ndarray], state: State) -> dict[str, np.ndarray]:
     if len(inputs) != len(graph.inputs):
         raise CompileError(f"the model has {len(graph.inputs)} inputs but {len(inputs)} arrays were given")
     arrays = {value.name: value.data for value in graph.values if value.data is not None}
-    arrays |= {value.name: _initial(value) for value in graph.values if value.is_variable and value.data is None}
+    arrays |= {value.name: state.get(value.name, value.content) for value in graph.values if value.is_variable}
     for position, (name, array) in enumerate(zip(graph.inputs, inputs)):
         value = graph[name]
         if array.shape != value.shape or array.dtype != value.dtype.np:
@@ -58,11 +66,6 @@ def _step(graph: Graph, node: Node, arrays: dict[str, np.ndarray]) -> None:
         if array.shape != value.shape or array.dtype != value.dtype.np:
             raise InternalError(f"{site.where} computed {array.dtype}{array.shape} for {value}")
         arrays[value.name] = array
-
-
-def _initial(value: Value) -> np.ndarray:
-    zero = value.quantisation.zero_point if value.quantisation and value.quantisation.zero_points else 0
-    return np.full(value.shape, zero, value.dtype.np)
 
 
 def _dims(value: Value) -> str:

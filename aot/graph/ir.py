@@ -1,7 +1,8 @@
 """Graph: what is computed. Values with dtype, shape and quantisation; nodes in topological order.
 
 Enters: nothing. Leaves: the immutable types `Value`, `Node`, `Graph`, `Model`, with `Graph.verify()` and `str(graph)`.
-Invariant: every name a node reads is a graph input, a constant, a variable, or the output of an earlier node.
+Invariant: every name a node reads is a graph input, a constant, a variable, or the output of an earlier node. Nodes are pure: what a
+run leaves behind for the next one is said by `Graph.updates`.
 """
 
 from __future__ import annotations
@@ -112,7 +113,10 @@ class Quantisation:
 
 @dataclass(frozen=True, eq=False)
 class Value:
-    """A tensor. `name` is ours and unique in its graph; `label` is the model's own, untrusted text."""
+    """A tensor. `name` is ours and unique in its graph; `label` is the model's own, untrusted text.
+
+    A variable keeps its content from one run to the next; `initial` is what it holds before the first.
+    """
 
     name: str
     dtype: DType
@@ -121,12 +125,22 @@ class Value:
     data: np.ndarray | None = None
     label: str = ""
     is_variable: bool = False
+    initial: np.ndarray | None = None
 
     def __post_init__(self) -> None:
-        if self.data is not None:
-            if self.data.shape != self.shape:
-                raise InternalError(f"{self.name}: data of shape {self.data.shape} for a value of shape {self.shape}")
-            self.data.flags.writeable = False
+        for data in (self.data, self.initial):
+            if data is not None:
+                if data.shape != self.shape:
+                    raise InternalError(f"{self.name}: data of shape {data.shape} for a value of shape {self.shape}")
+                data.flags.writeable = False
+
+    @property
+    def content(self) -> np.ndarray:
+        """What a variable holds before the first run: `initial`, or else real 0 everywhere."""
+        if self.initial is not None:
+            return self.initial
+        zero = self.quantisation.zero_point if self.quantisation and self.quantisation.zero_points else 0
+        return np.full(self.shape, zero, self.dtype.np)
 
     @property
     def title(self) -> str:
@@ -156,13 +170,17 @@ class Value:
 
 @dataclass(frozen=True)
 class Node:
-    """An operator applied to values. `index` is its number in the model file (of the node it came from, after rewriting)."""
+    """An operator applied to values. `index` is its number in the model file (of the node it came from, after rewriting).
+
+    `graphs`: what the node runs, for operators with sub-graphs (the branches of an IF, condition and body of a WHILE).
+    """
 
     op: str
     inputs: tuple[str | None, ...]
     outputs: tuple[str, ...]
     attributes: object = None
     index: int = -1
+    graphs: tuple[Graph, ...] = ()
 
     def __str__(self) -> str:
         reads = ", ".join("none" if name is None else f"%{name}" for name in self.inputs)
@@ -172,13 +190,22 @@ class Node:
 
 @dataclass(frozen=True)
 class Graph:
-    """One (sub)graph; `values` and `nodes` in topological order."""
+    """One (sub)graph; `values` and `nodes` in topological order.
+
+    `updates`: (variable, value) pairs: what each variable holds after a run. A node that reads a variable sees what it held before.
+    """
 
     name: str
     values: tuple[Value, ...]
     nodes: tuple[Node, ...]
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
+    updates: tuple[tuple[str, str], ...] = ()
+
+    @cached_property
+    def results(self) -> tuple[str, ...]:
+        """What the graph computes for others: its outputs and the new contents of its variables, each once."""
+        return tuple(dict.fromkeys((*self.outputs, *(value for _, value in self.updates))))
 
     @cached_property
     def by_name(self) -> Mapping[str, Value]:
@@ -222,12 +249,16 @@ class Graph:
         for name in self.outputs:
             if name not in known:
                 raise InternalError(f"graph {self.name}: output %{name} is never written")
+        for variable, name in self.updates:
+            if name not in known or not self[variable].is_variable or self[variable].nbytes != self[name].nbytes:
+                raise InternalError(f"graph {self.name}: %{name} can't be the new content of %{variable}")
 
     def __str__(self) -> str:
         lines = [f"graph {self.name}({', '.join(str(self[name]) for name in self.inputs)})"]
         lines += [f"  {self[name]}" for name in (value.name for value in self.values if value.is_constant)]
         for node in self.nodes:
             lines.append(f"  {node}  # " + ", ".join(str(self[name]).partition(": ")[2] for name in node.outputs))
+        lines += [f"  update {self[name]} := %{value}" for name, value in self.updates]
         lines.append("  return " + ", ".join(f"%{name}" for name in self.outputs))
         return "\n".join(lines)
 

@@ -18,6 +18,16 @@ from aot.graph.primitive import Primitive, identity
 
 
 @dataclass(frozen=True)
+class Memory:
+    """What a node keeps from one run to the next, beyond its tensors. `purpose` is part of its name. `initial` None: zeros."""
+
+    purpose: str
+    dtype: DType
+    shape: Shape
+    initial: np.ndarray | None = None
+
+
+@dataclass(frozen=True)
 class Operator:
     """An operator in one place.
 
@@ -27,6 +37,13 @@ class Operator:
     check(site): dtypes and quantisation; raises `site.error(...)` with a sentence for what is not supported.
     compute(site, *arrays) -> one array for each output (arrays of absent inputs are None).
     lower(site, lowering): appends primitives to `lowering` that compute the outputs.
+
+    State. variables: positions of inputs that are variables which the node changes. memories(attributes, inputs): what else it keeps.
+    Nodes stay pure: the reader gives such a node one more input for each memory (its old content, after the file's inputs), and one
+    more output for each variable, then for each memory (the new content, after the file's outputs). infer, compute and lower treat
+    them as any other.
+
+    subgraphs(attributes): numbers of the sub-graphs that the node runs; the reader puts the graphs into `node.graphs`.
     """
 
     name: str
@@ -36,6 +53,9 @@ class Operator:
     check: Callable[[Site], None]
     compute: Callable[..., tuple[np.ndarray, ...]]
     lower: Callable[[Site, Lowering], None]
+    variables: tuple[int, ...] = ()
+    memories: Callable[[Any, tuple[Value | None, ...]], tuple[Memory, ...]] = lambda attributes, inputs: ()
+    subgraphs: Callable[[Any], tuple[int, ...]] = lambda attributes: ()
 
 
 @dataclass

@@ -95,15 +95,24 @@ def test_live_nodes_stay() -> None:
     stays(shape_chain(), remove_dead_nodes)
 
 
-def test_nodes_that_touch_a_variable_stay() -> None:
+def remembering(read: bool) -> Graph:
+    """out = RELU(x), or RELU(x + state) where `read`; after each run state := x + state."""
     net = Net()
     x = net.input((2,))
     state = net.m.tensor("state", (2,), "int8", scale=0.1, zero_point=-5, variable=True)
-    net.op("ADD", [x, state], (2,), {})
-    net.op("ADD", [x, state], (2,), {})
-    graph = net.graph(net.op("RELU", [x], (2,)))
-    stays(graph, remove_dead_nodes)
-    stays(graph, common_subexpressions)
+    total = net.op("ADD", [x, state], (2,), {})
+    graph = net.graph(net.op("RELU", [total if read else x], (2,)), total)
+    return replace(graph, outputs=graph.outputs[:1], updates=((f"t{state}", f"t{total}"),))
+
+
+def test_what_a_later_run_needs_stays() -> None:
+    stays(remembering(read=True), remove_dead_nodes)
+    stays(remembering(read=True), common_subexpressions)
+
+
+def test_a_variable_that_no_output_ever_depends_on_goes() -> None:
+    after = unchanged(remembering(read=False), remove_dead_nodes)
+    assert ops(after) == ["RELU"] and not after.updates
 
 
 def test_equal_nodes_become_one() -> None:

@@ -13,7 +13,7 @@ import numpy as np
 
 from aot.graph.ir import Graph, Node, Value
 from aot.graph.ops import OPERATORS
-from aot.graph.passes.rewrite import Edit, is_stateful, rebuild, rewrite, without_dead_nodes
+from aot.graph.passes.rewrite import Edit, rebuild, rewrite, without_dead_nodes
 from aot.graph.shapes import SHAPE_READERS, has_elements
 
 GROWTH, SMALL_NBYTES = 4, 64 << 10
@@ -54,25 +54,26 @@ def _known(graph: Graph, node: Node, name: str | None) -> np.ndarray | None:
 
 
 def remove_dead_nodes(graph: Graph) -> Graph:
-    """Nodes that no output depends on -> nothing. A node that touches a variable, or has no outputs, stays."""
+    """Nodes and updates of variables that no output depends on, in this run or a later one -> nothing."""
     return without_dead_nodes(graph)
 
 
 def common_subexpressions(graph: Graph) -> Graph:
     """y = op(x), z = op(x) -> y = op(x), z := y, where op and attributes and the outputs' types are the same.
 
-    Constants of the same type and content become one. Model outputs stay values of their own; variables are left alone.
+    Constants of the same type and content become one. Results of the graph stay values of their own.
     """
     first: dict[Hashable, tuple[str, ...]] = {}
     renames: dict[str, str] = {}
     for value in graph.values:
-        if value.data is not None and value.name not in graph.outputs:
+        if value.data is not None and value.name not in graph.results:
             _share(first, (_type(value), hashlib.sha256(value.data.tobytes()).digest()), (value.name,), renames)
     nodes: list[Node] = []
     for node in graph.nodes:
         node = replace(node, inputs=tuple(renames.get(name, name) if name is not None else None for name in node.inputs))
-        key = (node.op, node.inputs, node.attributes, tuple(_type(graph[name]) for name in node.outputs))
-        may_go = not is_stateful(graph, node) and not any(name in graph.outputs for name in node.outputs)
+        outputs = tuple(_type(graph[name]) for name in node.outputs)
+        key = (node.op, node.inputs, node.attributes, outputs, tuple(map(id, node.graphs)))
+        may_go = not any(name in graph.results for name in node.outputs)
         if not (may_go and _share(first, key, node.outputs, renames)):
             nodes.append(node)
     return rebuild(graph, nodes)

@@ -31,7 +31,7 @@ def _fuse_pad(graph: Graph, node: Node) -> Edit | None:
     every reader of the padded value takes it so, and it is no model output.
     """
     pad = producer(graph, node.inputs[0] if node.inputs else None, "PAD", "PADV2")
-    if pad is None or pad.outputs[0] in graph.outputs:
+    if pad is None or pad.outputs[0] in graph.results:
         return None
     site = graph.site(pad)
     border = _border(site)

@@ -6,7 +6,7 @@ Invariant: a model's inputs and outputs keep their names, order, types and shape
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from aot.errors import InternalError
@@ -61,22 +61,37 @@ def apply(graph: Graph, node: Node, edit: Edit) -> Graph:
             nodes += edit.nodes
         elif id(kept) not in gone:
             nodes.append(_renamed(kept, edit.renames) if edit.renames else kept)
-    variables = {value.name for value in (*graph.values, *edit.values) if value.is_variable}
-    return rebuild(graph, _needed(nodes, graph.outputs, variables), edit.values)
+    return rebuild(graph, _needed(nodes, graph.results), edit.values)
 
 
 def without_dead_nodes(graph: Graph) -> Graph:
-    """The graph without the nodes that no output depends on. A node that touches a variable, or has no outputs, stays."""
-    kept = _needed(graph.nodes, graph.outputs, {value.name for value in graph.values if value.is_variable})
+    """The graph without the nodes that no output depends on, in this run or a later one."""
+    graph = _without_dead_updates(graph)
+    kept = _needed(graph.nodes, graph.results)
     return graph if len(kept) == len(graph.nodes) else rebuild(graph, kept)
 
 
-def _needed(nodes: Sequence[Node], outputs: Iterable[str], variables: Collection[str]) -> list[Node]:
-    """The nodes that an output depends on, that touch a variable, or that have no outputs."""
-    needed: set[str | None] = set(outputs)
+def _without_dead_updates(graph: Graph) -> Graph:
+    """Without the updates of variables whose content no output ever depends on."""
+    live: set[str] = set()
+    while True:
+        needed = set(graph.outputs) | {value for variable, value in graph.updates if variable in live}
+        for node in _needed(graph.nodes, needed):
+            needed.update(filter(None, node.inputs))
+        found = {variable for variable, _ in graph.updates if variable in needed}
+        if found == live:
+            break
+        live = found
+    updates = tuple(pair for pair in graph.updates if pair[0] in live)
+    return graph if updates == graph.updates else rebuild(replace(graph, updates=updates), graph.nodes)
+
+
+def _needed(nodes: Sequence[Node], results: Iterable[str]) -> list[Node]:
+    """The nodes that a result depends on."""
+    needed: set[str | None] = set(results)
     kept: list[Node] = []
     for node in reversed(nodes):
-        if not node.outputs or not needed.isdisjoint(node.outputs) or (variables and not set(node.inputs).isdisjoint(variables)):
+        if not needed.isdisjoint(node.outputs):
             kept.append(node)
             needed.update(node.inputs)
     return kept[::-1]
@@ -91,7 +106,7 @@ def rebuild(graph: Graph, nodes: Iterable[Node], values: Iterable[Value] = ()) -
         for name in (*node.inputs, *node.outputs):
             if name is not None:
                 names[name] = None
-    names.update(dict.fromkeys(graph.outputs))
+    names.update(dict.fromkeys((*graph.outputs, *(name for pair in graph.updates for name in pair))))
     return replace(graph, values=tuple(known[name] for name in names), nodes=nodes)
 
 
@@ -112,12 +127,7 @@ def producer(graph: Graph, name: str | None, *ops: str) -> Node | None:
 
 def is_only_reader(graph: Graph, node: Node, name: str) -> bool:
     """Whether nothing but this node needs the value."""
-    return name not in graph.outputs and graph.readers.get(name, ()) == (node,)
-
-
-def is_stateful(graph: Graph, node: Node) -> bool:
-    """Whether a node may do more than compute its outputs: it has none, or it touches a variable."""
-    return not node.outputs or any(graph[name].is_variable for name in filter(None, node.inputs))
+    return name not in graph.results and graph.readers.get(name, ()) == (node,)
 
 
 def same_type(value: Value, other: Value) -> bool:
@@ -136,14 +146,14 @@ def fresh(graph: Graph, name: str) -> str:
 def bypass(graph: Graph, node: Node, source: str) -> Edit | None:
     """Remove a node whose only output equals the value `source`.
 
-    None where that would make a model output the same value as an input, a constant, a variable or another output.
+    None where that would make a result of the graph the same value as an input, a constant, a variable or another result.
     """
     (out,) = node.outputs
     value = graph[source]
     if value.is_variable or value.shape != graph[out].shape or not same_type(value, graph[out]):
         return None
-    if out not in graph.outputs:
+    if out not in graph.results:
         return Edit(renames={out: source})
-    if source in graph.producers and source not in graph.outputs:
+    if source in graph.producers and source not in graph.results:
         return Edit(renames={source: out})
     return None
