@@ -1,4 +1,4 @@
-"""MEAN: numpy meaning and lowering against TFLite Micro; what is refused."""
+"""MEAN and SUM: numpy meaning and lowering against TFLite Micro; what is refused."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ import pytest
 
 from aot.errors import CompileError
 from aot.graph.expr import text
-from aot.graph.ops.mean import Mean
+from aot.graph.ops.reduction import Reduction
 from tests.graph.lowered import agree, extremes, primitives, read, sweep
+from tests.graph.reducing import compiled, fits, reducer
 from tests.one_operator import T, one_operator
+from tests.oracle import litert_runs, tflm_runs
 
 CASES = {
     "shape": ((5,), (3, 4), (2, 3, 4), (1, 5, 4, 3), (2, 7, 1, 5), (1, 1, 1, 8), (2, 16, 16, 2)),
@@ -27,16 +29,7 @@ INT8 = {
 
 
 def mean(shape, axes, keep_dims=False, dtype="int8", input_q=(0.05, -3), output_q=(0.05, -3)) -> bytes:
-    reduced = {axis % len(shape) for axis in axes}
-    kept = [1 if number in reduced else size for number, size in enumerate(shape) if keep_dims or number not in reduced]
-    specs = [T(out, dtype, *(q if dtype == "int8" else (None, 0))) for out, q in ((shape, input_q), (kept, output_q))]
-    axis_spec = T((len(axes),), "int32", data=np.array(axes, np.int32)) if axes else T((0,), "int32", data=np.zeros(0, np.int32))
-    return one_operator("MEAN", [specs[0], axis_spec], [specs[1]], {"keep_dims": keep_dims})
-
-
-def fits(case: dict) -> bool:
-    rank = len(case["shape"])
-    return all(-rank <= axis < rank for axis in case["axes"])
+    return reducer("MEAN", shape, axes, keep_dims, dtype, input_q, output_q)
 
 
 @pytest.mark.parametrize("part", range(3))
@@ -50,6 +43,55 @@ def test_int8_equals_tflite_micro(part):
             }
             model = mean(case["shape"], case["axes"], case["keep_dims"], **quantisation)
             agree(model, *extremes(model, number))
+
+
+@pytest.mark.parametrize("op", ["MEAN", "SUM"])
+@pytest.mark.parametrize(("dtype", "oracle"), [("int8", tflm_runs), ("int16", tflm_runs), ("uint8", litert_runs)])
+def test_quantised_types(op, dtype, oracle):
+    """SUM multiplies by the scales alone; uint8 is LiteRT's; int16 with a zero point is computed as TFLite Micro does."""
+    low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
+    points = (0, low, high, 5)
+    scales = (0.05, 0.013, 0.3, 0.001, 20.0, 1e-4)
+    for number, case in enumerate(sweep(36, 7, **CASES, input=points, output=points, scale=scales)):
+        if fits(case) and case["axes"]:
+            quantisation = {"input_q": (0.05, case["input"]), "output_q": (case["scale"], case["output"])}
+            model = reducer(op, case["shape"], case["axes"], case["keep_dims"], dtype, **quantisation)
+            agree(model, *extremes(model, number), oracle=oracle)
+
+
+@pytest.mark.parametrize("op", ["MEAN", "SUM"])
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+def test_whole_numbers(op, dtype):
+    """SUM wraps; MEAN of int32 sums in 64 bits and rounds towards 0. LiteRT's, as TFLite Micro has neither."""
+    for number, case in enumerate(sweep(16, 3, **CASES)):
+        if fits(case) and case["axes"]:
+            model = reducer(op, case["shape"], case["axes"], case["keep_dims"], dtype)
+            rng = np.random.default_rng(number)
+            info = np.iinfo(dtype)
+            high = info.max // (1 if dtype == "int32" or op == "SUM" else 1000)
+            agree(model, [rng.integers(-high, high, case["shape"], dtype=dtype)], oracle=litert_runs)
+
+
+def test_float_sum_equals_tflite_micro():
+    for number, case in enumerate(sweep(30, 0, **CASES)):
+        if fits(case) and case["axes"]:
+            model = reducer("SUM", case["shape"], case["axes"], case["keep_dims"], "float32")
+            agree(model, *extremes(model, number), bound=0)
+
+
+@pytest.mark.parametrize("op", ["MEAN", "SUM"])
+@pytest.mark.parametrize("dtype", ["int8", "int16", "uint8", "float32", "int32", "int64"])
+def test_compiled(op, dtype):
+    q = {"input_q": (0.05, 3), "output_q": (0.5, -4 if dtype == "int8" else 4)}
+    for shape, axes in (((3, 4, 5), (1,)), ((2, 37), (1,)), ((2, 5, 5, 3), (1, 2))):
+        model = reducer(op, shape, axes, dtype=dtype, **q)
+        compiled(model, *extremes(model))
+
+
+def test_uint8_and_int16_means_stay_means():
+    """The pass that makes pools of means is for int8 and float32."""
+    for dtype in ("uint8", "int16"):
+        compiled(reducer("MEAN", (1, 3, 1, 4), (1, 2), dtype=dtype, input_q=(0.05, 0), output_q=(0.05, 0)))
 
 
 def test_float_equals_tflite_micro():
@@ -87,7 +129,7 @@ def test_lowers_to_one_reduce_over_the_reduced_axes():
 def test_without_options_dimensions_are_dropped():
     axes = T((1,), "int32", data=np.array([1], np.int32))
     model = one_operator("MEAN", [T((2, 3), "float32"), axes], [T((2,), "float32")])
-    assert read(model).nodes[0].attributes == Mean(False)
+    assert read(model).nodes[0].attributes == Reduction(False)
 
 
 # What is refused.
@@ -100,8 +142,11 @@ def mean_with(input=INPUT, axes: T | None = AXES, output=OUTPUT) -> bytes:
 
 
 REFUSED = [
-    (mean_with(T((2, 3), "uint8", 0.05)), "uint8 is not supported for 'in0' (supported: int8, float32)"),
-    (mean_with(T((2, 3), "int32"), output=T((2,), "int32")), "int32 is not supported for 'in0'"),
+    (
+        mean_with(T((2, 3), "bool"), output=T((2,), "bool")),
+        "bool is not supported for 'in0' (supported: int8, int16, uint8, float32",
+    ),
+    (mean_with(T((2, 3), "uint8")), "'out0' is int8 but 'in0' is uint8"),
     (mean_with(output=T((2,), "float32")), "'out0' is float32 but 'in0' is int8"),
     (mean_with(T((2, 3), "int8")), "'in0' is int8 without a scale and zero point"),
     (mean_with(axes=T((1,), "int32")), "the axes 'in1' must be constant"),

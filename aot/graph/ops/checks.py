@@ -61,6 +61,14 @@ def require_constant(site: Site, value: Value, purpose: str) -> np.ndarray:
     return value.data
 
 
+def require_axis(site: Site, value: Value, number: int) -> int:
+    """A dimension of `value`, from 0; numbers below 0 count from the end."""
+    rank = len(value.shape)
+    if not -rank <= number < rank:
+        raise site.error(f"axis {number} is outside the {rank} dimensions of {describe(value)}")
+    return number % rank
+
+
 def shape_text(shape: Shape) -> str:
     return "x".join(map(str, shape)) if shape else "scalar"
 

@@ -39,7 +39,7 @@ def _mean_to_pool(graph: Graph, node: Node) -> Edit | None:
     data, axes = site.input(0), site.input(1).data
     if len(data.shape) != 4 or axes is None or {int(axis) % 4 for axis in axes.reshape(-1)} != {1, 2} or 0 in data.shape:
         return None
-    if not same_type(data, site.output):
+    if not same_type(data, site.output) or data.dtype not in (DType.FLOAT32, DType.INT8):
         return None
     n, height, width, channels = data.shape
     attributes = Pool2D((height, width), (height, width), "valid", "none")

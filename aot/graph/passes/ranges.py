@@ -24,6 +24,7 @@ UNARY = ("RELU", "RELU6", "RELU_N1_TO_1", "LOGISTIC", "TANH", "QUANTIZE")
 BINARY = ("ADD", "SUB", "MUL")
 MOVING = ("RESHAPE", "SQUEEZE", "EXPAND_DIMS", "TRANSPOSE", "RESIZE_NEAREST_NEIGHBOR", "STRIDED_SLICE", "SLICE", "UNPACK")
 BYTES = (DType.INT8, DType.UINT8)
+QUANTISED = (*BYTES, DType.INT16)
 
 
 def ranges(graph: Graph) -> Mapping[str, Interval]:
@@ -67,7 +68,7 @@ def activation_bounds(site: Site) -> Interval:
     """The interval of a node's fused activation, or of a RELU; everything without one."""
     named = site.node.op.lower() if site.node.op.startswith("RELU") else "none"
     activation = str(getattr(site.node.attributes, "activation", named))
-    if site.output.dtype is DType.INT8:
+    if site.output.dtype in QUANTISED:
         return output_range(site, activation, site.output)
     return float_range(activation) or (-math.inf, math.inf) if activation != "none" else (-math.inf, math.inf)
 
