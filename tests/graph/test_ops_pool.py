@@ -1,4 +1,4 @@
-"""AVERAGE_POOL_2D and MAX_POOL_2D: numpy meaning and lowering against TFLite Micro; the primitive's form; what is refused."""
+"""AVERAGE_POOL_2D, MAX_POOL_2D and L2_POOL_2D: numpy meaning and lowering against TFLite Micro; the primitive's form; what is refused."""
 
 from __future__ import annotations
 
@@ -11,8 +11,11 @@ from aot.errors import CompileError
 from aot.graph.expr import Const, text
 from aot.graph.ir import DType
 from aot.graph.primitive import Reduce
+from tests.builder import ModelBuilder
 from tests.graph.lowered import agree, extremes, primitives, read, sweep
+from tests.graph.reducing import compiled, identical
 from tests.one_operator import T, one_operator, pool
+from tests.oracle import litert_runs, tflm_runs
 
 WINDOWS = {
     "op": ("AVERAGE_POOL_2D", "MAX_POOL_2D"),
@@ -41,6 +44,60 @@ def test_int8_equals_tflite_micro(part):
     for number, case in enumerate(sweep(60, part, **WINDOWS, zero_point=(-128, -1, 0, 127), scale=(0.05, 0.7, 4.0))):
         if model := model_of(case, q=(case["scale"], case["zero_point"])):
             agree(model, *extremes(model, number))
+
+
+@pytest.mark.parametrize(("dtype", "oracle"), [("int16", tflm_runs), ("uint8", litert_runs)])
+def test_other_types(dtype, oracle):
+    """uint8 is LiteRT's. int16 with a zero point is computed as TFLite Micro does."""
+    points = {"int16": (0, -32768, 32767, 9), "uint8": (0, 128, 255, 3)}[dtype]
+    for number, case in enumerate(sweep(60, 5, **WINDOWS, zero_point=points, scale=(0.05, 0.7, 4.0))):
+        if shape := model_of(case, dtype="float32") and (case["batch"], case["height"], case["width"], case["channels"]):
+            spec = [T(shape, dtype, case["scale"], case["zero_point"])]
+            out = pool(case["op"], shape, case["window"], stride=case["stride"], padding=case["padding"], dtype="float32")
+            options = {"padding": case["padding"], "fused_activation_function": case["activation"]}
+            options |= {"stride_h": case["stride"][0], "stride_w": case["stride"][1]}
+            options |= {"filter_height": case["window"][0], "filter_width": case["window"][1]}
+            out_shape = read(out).by_name[read(out).outputs[0]].shape
+            model = one_operator(case["op"], spec, [T(out_shape, dtype, case["scale"], case["zero_point"])], options)
+            agree(model, *extremes(model, number), oracle=oracle)
+
+
+def test_l2_equals_tflite_micro():
+    """To the bit: the same additions in the same order, a division and a root, all correctly rounded."""
+    for number, case in enumerate(sweep(40, 0, **{**WINDOWS, "op": ("L2_POOL_2D",)})):
+        if model := model_of(case, dtype="float32"):
+            identical(model, *extremes(model, number))
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int16", "uint8", "float32"])
+def test_compiled(dtype):
+    """With all passes; two batches (in another engine only the first was written), channels that are no multiple of 4."""
+    for op in ("AVERAGE_POOL_2D", "MAX_POOL_2D", *(("L2_POOL_2D",) if dtype == "float32" else ())):
+        for padding in ("SAME", "VALID"):
+            model = pool(op, (2, 5, 7, 5), (3, 2), stride=(2, 1), padding=padding, dtype=dtype, q=(0.05, 3), activation="RELU6")
+            compiled(model, *extremes(model))
+
+
+@pytest.mark.parametrize(("dtype", "oracle"), [("int8", tflm_runs), ("int16", tflm_runs), ("uint8", litert_runs)])
+def test_a_long_window_of_the_largest_number(dtype, oracle):
+    """25 rows of 5, all at either end: sums leave 8 and 16 bits, quotients are exact; negative sums round away from zero."""
+    model = pool(input_shape=(2, 25, 5, 3), window=(25, 5), stride=(25, 5), dtype=dtype, q=(0.05, 0))
+    inputs = np.full((2, 25, 5, 3), np.iinfo(dtype).min, dtype)
+    inputs[:, 0, 0] += 62
+    inputs[:, 0, 1, :2] += 1
+    agree(model, *extremes(model), [inputs], oracle=oracle)
+
+
+def test_a_clamp_behind_an_int16_pool_stays():
+    """What is known of a pool's output must be in quantised units, else RELU6 would cut at 6."""
+    m = ModelBuilder()
+    x, y, z = (m.tensor(name, (1, 4, 4, 2), "int16", scale=0.01) for name in "xyz")
+    options = {**OPTIONS, "filter_height": 1, "filter_width": 1, "stride_h": 1, "stride_w": 1}
+    m.operator("AVERAGE_POOL_2D", [x], [y], {**options, "fused_activation_function": "RELU6"})
+    m.operator("MAX_POOL_2D", [y], [z], {**options, "fused_activation_function": "RELU_N1_TO_1"})
+    model = m.build([x], [z])
+    agree(model, *extremes(model))
+    compiled(model, *extremes(model))
 
 
 def test_float_equals_tflite_micro():
@@ -90,8 +147,9 @@ def pool_with(input=INPUT, output=OUTPUT, op="AVERAGE_POOL_2D", **options) -> by
 
 
 REFUSED = [
-    (pool_with(T((1, 4, 4, 3), "int16", 0.05)), "int16 is not supported for 'in0' (supported: int8, float32)"),
-    (pool_with(T((1, 4, 4, 3), "uint8", 0.05), op="MAX_POOL_2D"), "uint8 is not supported for 'in0'"),
+    (pool_with(T((1, 4, 4, 3), "int32")), "int32 is not supported for 'in0' (supported: int8, int16, uint8, float32)"),
+    (pool_with(T((1, 4, 4, 3), "int8", 0.05), op="L2_POOL_2D"), "int8 is not supported for 'in0' (supported: float32)"),
+    (pool_with(T((1, 4, 4, 3), "int16", 0.05), T((1, 2, 2, 3), "int16", 0.06)), "must have the same quantisation"),
     (pool_with(output=T((1, 2, 2, 3), "float32")), "'out0' is float32 but 'in0' is int8"),
     (pool_with(output=T((1, 2, 2, 3), "int8", 0.06, -3)), "'in0' and 'out0' must have the same quantisation"),
     (pool_with(output=T((1, 2, 2, 3), "int8", 0.05, -2), op="MAX_POOL_2D"), "'in0' and 'out0' must have the same quantisation"),
@@ -111,7 +169,7 @@ REFUSED = [
 def test_refused(model, message):
     with pytest.raises(CompileError, match=re.escape(message)) as error:
         read(model)
-    assert re.search(r"node 0 (AVERAGE|MAX)_POOL_2D 'out0'", str(error.value))
+    assert re.search(r"node 0 (AVERAGE|MAX|L2)_POOL_2D 'out0'", str(error.value))
 
 
 def test_a_nearly_equal_scale_is_accepted():

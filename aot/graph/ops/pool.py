@@ -1,17 +1,18 @@
-"""AVERAGE_POOL_2D and MAX_POOL_2D: int8 and float32, NHWC.
+"""AVERAGE_POOL_2D and MAX_POOL_2D: int8, int16, uint8 and float32; L2_POOL_2D: float32. NHWC.
 
-Source: tflite-micro, tensorflow/lite/micro/kernels/pooling_common.cc and
-tensorflow/lite/kernels/internal/reference/integer_ops/pooling.h, pooling.h.
+Source: tflite-micro, tensorflow/lite/micro/kernels/pooling_common.cc, l2_pool_2d.cc and
+tensorflow/lite/kernels/internal/reference/integer_ops/pooling.h, pooling.h; uint8: LiteRT, tflite/kernels/pooling.cc.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
 from aot.graph.arithmetic import FLOAT32_LOWEST, activation_name
-from aot.graph.expr import Acc, Axis, Binary, Const, Expr, Select, add, axis, cast, clamp, integer, mul, real, sub
+from aot.graph.expr import Acc, Axis, Binary, Const, Expr, Load, Select, Unary, add, axis, cast, clamp, integer, mul, real, sub
 from aot.graph.ir import DType, Shape, Site
 from aot.graph.operator import Lowering, Operator, load
 from aot.graph.ops import checks
@@ -19,6 +20,7 @@ from aot.graph.ops.contraction import clamp_array, clamp_expr
 from aot.graph.ops.windows import Padding, Slide, padding_name, slides
 from aot.graph.primitive import Reduce
 
+QUANTISED = (DType.INT8, DType.INT16, DType.UINT8)
 SCALE_TOLERANCE = 1e-6
 """How far the scales of input and output may lie apart: TFLite Micro rescales nothing here."""
 
@@ -66,10 +68,10 @@ def _infer(site: Site) -> tuple[Shape, ...]:
 def _check(site: Site) -> None:
     _slides(site)
     data, out = site.input(0), site.output
-    checks.require_dtype(site, data, DType.INT8, DType.FLOAT32)
+    checks.require_dtype(site, data, *(() if site.node.op == "L2_POOL_2D" else QUANTISED), DType.FLOAT32)
     checks.require_same_dtype(site, out, data)
     checks.require_activation(site, _attributes(site).activation)
-    if data.dtype is DType.INT8:
+    if data.dtype in QUANTISED:
         checks.require_same_quantisation(site, data, out, SCALE_TOLERANCE)
         checks.output_range(site, _attributes(site).activation, out)
 
@@ -83,55 +85,77 @@ def _taps(rows: Slide, columns: Slide):
             yield (slice(None), out_rows, out_columns), (slice(None), in_rows, in_columns)
 
 
-def _lower(site: Site, lowering: Lowering, combine: str, initial: Const, term_dtype: DType, result: Expr) -> None:
-    """One Reduce: space (N, Ho, Wo, C), window (KH, KW); taps outside the input are skipped."""
+def _lower(site: Site, lowering: Lowering, combine: str, initial: Const, term: Callable[[Load], Expr], result: Expr) -> None:
+    """One Reduce: space (N, Ho, Wo, C), window (KH, KW); taps outside the input are skipped. `term`: of an element."""
     rows, columns = _slides(site)
     data = site.input(0)
     index = (axis(0), rows.index(1, 4), columns.index(2, 5), axis(3))
     leaves = rows.leaves or columns.leaves
     fill = Const(initial.value, data.dtype) if leaves else None
-    term = cast(load(data, index, fill), term_dtype)
     window = (rows.kernel, columns.kernel)
     nodes = (site.node.index,)
     lowering.append(
-        Reduce(site.output.name, _infer(site)[0], window, combine, initial, term, result, skip_fill=leaves, nodes=nodes)
+        Reduce(
+            site.output.name,
+            _infer(site)[0],
+            window,
+            combine,
+            initial,
+            term(load(data, index, fill)),
+            result,
+            skip_fill=leaves,
+            nodes=nodes,
+        )
     )
+
+
+def _totals(site: Site, data: np.ndarray, dtype: type) -> tuple[np.ndarray, np.ndarray]:
+    """The sums of the elements inside each window, in window order, and how many they are, both in `dtype`."""
+    shape = _infer(site)[0]
+    total, count = np.zeros(shape, dtype), np.zeros((1, *shape[1:3], 1), dtype)
+    for written, read in _taps(*_slides(site)):
+        total[written] += data[read]
+        count[written] += 1
+    return total, count
 
 
 # AVERAGE_POOL_2D
 
 
 def _average_compute(site: Site, data: np.ndarray) -> tuple[np.ndarray]:
-    """int8: the sum of the elements inside, divided by their number, halves away from zero. float32: summed in window order."""
-    rows, columns = _slides(site)
-    shape = _infer(site)[0]
-    total = np.zeros(shape, np.float32 if data.dtype.kind == "f" else np.int64)
-    count = np.zeros((1, *shape[1:3], 1), total.dtype)
-    for written, read in _taps(rows, columns):
-        total[written] += data[read]
-        count[written] += 1
-    if data.dtype.kind == "f":
-        return (clamp_array(total / count, _attributes(site).activation),)
-    low, high = checks.output_range(site, _attributes(site).activation, site.output)
-    average = np.sign(total) * ((np.abs(total) + count // 2) // count)
-    return (np.clip(average, low, high).astype(np.int8),)
+    """Integers: the sum of the elements inside (int32, it wraps) by their number, halves away from zero. float32: in window order."""
+    activation, dtype = _attributes(site).activation, site.output.dtype
+    if dtype is DType.FLOAT32:
+        total, count = _totals(site, data, np.float32)
+        return (clamp_array(total / count, activation),)
+    total, count = _totals(site, data, np.int32)
+    wide = total.astype(np.int64)
+    average = np.sign(wide) * ((np.abs(wide) + count // 2) // count)
+    return (np.clip(average, *checks.output_range(site, activation, site.output)).astype(dtype.np),)
 
 
 def _average_lower(site: Site, lowering: Lowering) -> None:
-    rows, columns = _slides(site)
-    activation = _attributes(site).activation
-    count = _product(_count(rows, 1), _count(columns, 2))
-    if site.input(0).dtype is DType.FLOAT32:
-        divisor = real(count.value) if isinstance(count, Const) else cast(count, DType.FLOAT32)
-        average = Binary("div", Acc(DType.FLOAT32), divisor)
-        _lower(site, lowering, "add", real(0.0), DType.FLOAT32, clamp_expr(average, activation))
+    activation, dtype, count = _attributes(site).activation, site.output.dtype, _inside(site)
+    if dtype is DType.FLOAT32:
+        average = Binary("div", Acc(DType.FLOAT32), _real(count))
+        _lower(site, lowering, "add", real(0.0), lambda element: element, clamp_expr(average, activation))
         return
     low, high = checks.output_range(site, activation, site.output)
     total = Acc(DType.INT32)
     half = integer(int(count.value) // 2) if isinstance(count, Const) else Binary("shr", count, integer(1))
     rounded = Select(Binary("gt", total, integer(0)), add(total, half), sub(total, half))
-    average = clamp(Binary("div", rounded, count), low, high)
-    _lower(site, lowering, "add", integer(0), DType.INT32, cast(average, DType.INT8))
+    average = cast(clamp(Binary("div", rounded, count), low, high), dtype)
+    _lower(site, lowering, "add", integer(0), lambda element: cast(element, DType.INT32), average)
+
+
+def _inside(site: Site) -> Expr:
+    """How many elements of an output position's window lie inside the input."""
+    rows, columns = _slides(site)
+    return _product(_count(rows, 1), _count(columns, 2))
+
+
+def _real(count: Expr) -> Expr:
+    return real(count.value) if isinstance(count, Const) else cast(count, DType.FLOAT32)
 
 
 def _count(slide: Slide, out_axis: int) -> Expr:
@@ -151,6 +175,21 @@ def _product(a: Expr, b: Expr) -> Expr:
     return mul(a, b)
 
 
+# L2_POOL_2D
+
+
+def _l2_compute(site: Site, data: np.ndarray) -> tuple[np.ndarray]:
+    """The square root of the mean of squares; to the bit."""
+    with np.errstate(all="ignore"):
+        total, count = _totals(site, data * data, np.float32)
+        return (clamp_array(np.sqrt(total / count), _attributes(site).activation),)
+
+
+def _l2_lower(site: Site, lowering: Lowering) -> None:
+    root = Unary("sqrt", Binary("div", Acc(DType.FLOAT32), _real(_inside(site))))
+    _lower(site, lowering, "add", real(0.0), lambda x: mul(x, x), clamp_expr(root, _attributes(site).activation))
+
+
 # MAX_POOL_2D
 
 
@@ -165,7 +204,7 @@ def _max_compute(site: Site, data: np.ndarray) -> tuple[np.ndarray]:
     activation = _attributes(site).activation
     if data.dtype.kind == "f":
         return (clamp_array(largest, activation),)
-    return (np.clip(largest, *checks.output_range(site, activation, site.output)).astype(np.int8),)
+    return (np.clip(largest, *checks.output_range(site, activation, site.output)).astype(data.dtype),)
 
 
 def _max_lower(site: Site, lowering: Lowering) -> None:
@@ -175,10 +214,11 @@ def _max_lower(site: Site, lowering: Lowering) -> None:
     else:
         low, high = checks.output_range(site, activation, site.output)
         result = Acc(dtype) if (low, high) == dtype.limits else clamp(Acc(dtype), low, high)
-    _lower(site, lowering, "max", _lowest(dtype), dtype, result)
+    _lower(site, lowering, "max", _lowest(dtype), lambda element: element, result)
 
 
 OPERATORS = (
     Operator("AVERAGE_POOL_2D", "Pool2DOptions", _read, _infer, _check, _average_compute, _average_lower),
     Operator("MAX_POOL_2D", "Pool2DOptions", _read, _infer, _check, _max_compute, _max_lower),
+    Operator("L2_POOL_2D", "Pool2DOptions", _read, _infer, _check, _l2_compute, _l2_lower),
 )
