@@ -36,6 +36,14 @@ def one_operator(
     return m.build([index for index, spec in zip(reads, inputs) if spec is not None and spec.data is None], writes)
 
 
+def custom(code: str, inputs: Sequence[T | None], outputs: Sequence[T], options: Mapping[str, object] | None = None) -> bytes:
+    """A model of one custom operator; `options` become a FlexBuffer map (None: no options at all)."""
+    from flatbuffers import flexbuffers
+
+    data = None if options is None else bytes(flexbuffers.Dumps(dict(options)))
+    return one_operator("CUSTOM", inputs, outputs, custom_code=code, custom_options=data)
+
+
 def conv2d(
     input_shape: Sequence[int] = (1, 6, 6, 4),
     filters: int = 8,
@@ -51,14 +59,19 @@ def conv2d(
     weight_scale: float | Sequence[float] | None = None,
     bias: bool = True,
     groups: int = 1,
+    weights_dtype: str | None = None,
+    weight_zero_point: int = 0,
+    bias_dtype: str | None = None,
     seed: int = 0,
 ) -> bytes:
     """CONV_2D on NHWC; `weight_scale` None: a different scale for every output channel."""
     rng = np.random.default_rng(seed)
-    weights = _weights(rng, (filters, *kernel, input_shape[3] // groups), dtype, weight_scale, 0)
+    weights = _weights(
+        rng, (filters, *kernel, input_shape[3] // groups), weights_dtype or dtype, weight_scale, 0, weight_zero_point
+    )
     options = {**_window(stride, padding, activation), "dilation_h_factor": dilation[0], "dilation_w_factor": dilation[1]}
     out_shape = (input_shape[0], *_spatial(input_shape, kernel, stride, dilation, padding), filters)
-    return _layer("CONV_2D", input_shape, weights, out_shape, bias, input_q, output_q, options, rng)
+    return _layer("CONV_2D", dtype, input_shape, weights, out_shape, bias_dtype if bias else "", input_q, output_q, options, rng)
 
 
 def depthwise(
@@ -75,12 +88,15 @@ def depthwise(
     output_q: tuple[float, int] = (0.15, 5),
     weight_scale: float | Sequence[float] | None = None,
     bias: bool = True,
+    weights_dtype: str | None = None,
+    weight_zero_point: int = 0,
+    bias_dtype: str | None = None,
     seed: int = 0,
 ) -> bytes:
     """DEPTHWISE_CONV_2D on NHWC, weights (1, KH, KW, channels*multiplier)."""
     rng = np.random.default_rng(seed)
     channels = input_shape[3] * multiplier
-    weights = _weights(rng, (1, *kernel, channels), dtype, weight_scale, 3)
+    weights = _weights(rng, (1, *kernel, channels), weights_dtype or dtype, weight_scale, 3, weight_zero_point)
     options = {
         **_window(stride, padding, activation),
         "depth_multiplier": multiplier,
@@ -88,7 +104,9 @@ def depthwise(
         "dilation_w_factor": dilation[1],
     }
     out_shape = (input_shape[0], *_spatial(input_shape, kernel, stride, dilation, padding), channels)
-    return _layer("DEPTHWISE_CONV_2D", input_shape, weights, out_shape, bias, input_q, output_q, options, rng)
+    return _layer(
+        "DEPTHWISE_CONV_2D", dtype, input_shape, weights, out_shape, bias_dtype if bias else "", input_q, output_q, options, rng
+    )
 
 
 def fully_connected(
@@ -102,15 +120,21 @@ def fully_connected(
     weight_scale: float | Sequence[float] = 0.01,
     bias: bool = True,
     keep_num_dims: bool = False,
+    weights_dtype: str | None = None,
+    weight_zero_point: int = 0,
+    bias_dtype: str | None = None,
+    options: Mapping[str, object] | None = None,
     seed: int = 0,
 ) -> bytes:
     """FULLY_CONNECTED on the last dimension."""
     rng = np.random.default_rng(seed)
-    weights = _weights(rng, (units, input_shape[-1]), dtype, weight_scale, 0)
+    weights = _weights(rng, (units, input_shape[-1]), weights_dtype or dtype, weight_scale, 0, weight_zero_point)
     rows = int(np.prod(input_shape[:-1]))
     out_shape = (*input_shape[:-1], units) if keep_num_dims else (rows, units)
-    options = {"fused_activation_function": activation, "keep_num_dims": keep_num_dims}
-    return _layer("FULLY_CONNECTED", input_shape, weights, out_shape, bias, input_q, output_q, options, rng)
+    options = {"fused_activation_function": activation, "keep_num_dims": keep_num_dims, **(options or {})}
+    return _layer(
+        "FULLY_CONNECTED", dtype, input_shape, weights, out_shape, bias_dtype if bias else "", input_q, output_q, options, rng
+    )
 
 
 def pool(
@@ -198,31 +222,41 @@ def _activation(shape: Sequence[int], dtype: str, q: tuple[float, int]) -> T:
     return T(shape, dtype, q[0] if quantised else None, 0 if dtype == "int16" else q[1])
 
 
-def _weights(rng: np.random.Generator, shape: tuple[int, ...], dtype: str, scale: float | Sequence[float] | None, axis: int) -> T:
+def _weights(
+    rng: np.random.Generator,
+    shape: tuple[int, ...],
+    dtype: str,
+    scale: float | Sequence[float] | None,
+    axis: int,
+    zero_point: int,
+) -> T:
     if dtype == "float32":
         return T(shape, dtype, data=rng.standard_normal(shape).astype(np.float32) * 0.2)
     scale = rng.uniform(0.002, 0.02, shape[axis]).astype(np.float32) if scale is None else scale
-    return T(shape, "int8", scale, 0, rng.integers(-127, 128, shape), axis)
+    low, high = {"int4": (-8, 8), "uint8": (0, 256)}.get(dtype, (-127, 128))
+    return T(shape, "int8" if dtype == "int16" else dtype, scale, zero_point, rng.integers(low, high, shape), axis)
 
 
-def _layer(op, input_shape, weights: T, out_shape, bias: bool, input_q, output_q, options, rng: np.random.Generator) -> bytes:
-    """An int8 or float32 layer: input, weights, bias (int32, scale = input scale * weight scale).
+def _layer(
+    op, dtype: str, input_shape, weights: T, out_shape, bias_dtype: str | None, input_q, output_q, options, rng: np.random.Generator
+) -> bytes:
+    """A layer: input, weights, bias (integers: scale = input scale * weight scale; int64 beside int16 activations if None).
 
-    Without bias the third input is -1, which LiteRT doesn't take in int8 convolutions; DEPTHWISE_CONV_2D has two inputs then, for
-    TFLite Micro crashes on its -1.
+    Without bias (bias_dtype "") the third input is -1, which LiteRT doesn't take in int8 convolutions; DEPTHWISE_CONV_2D has two inputs
+    then, for TFLite Micro crashes on its -1.
     """
     channels = out_shape[-1]
-    absent = [] if op == "DEPTHWISE_CONV_2D" else [None]
-    if weights.dtype == "float32":
-        inputs, bias_spec = (
-            T(input_shape, "float32"),
-            T((channels,), "float32", data=rng.standard_normal(channels).astype(np.float32)),
-        )
-        return one_operator(op, [inputs, weights, *([bias_spec] if bias else absent)], [T(out_shape, "float32")], options)
-    scales = np.asarray(weights.scale, np.float32) * np.float32(input_q[0])
-    bias_spec = T((channels,), "int32", scales.tolist(), 0, rng.integers(-2000, 2001, channels))
-    inputs = [T(input_shape, "int8", *input_q), weights, *([bias_spec] if bias else absent)]
-    return one_operator(op, inputs, [T(out_shape, "int8", *output_q)], options)
+    bias: T | None = None
+    if dtype == "float32":
+        bias = T((channels,), "float32", data=rng.standard_normal(channels).astype(np.float32))
+    elif bias_dtype != "":
+        scales = np.asarray(weights.scale, np.float32) * np.float32(input_q[0])
+        bias_dtype = bias_dtype or ("int64" if dtype == "int16" else "int32")
+        bias = T((channels,), bias_dtype, scales.tolist(), 0, rng.integers(-2000, 2001, channels))
+    inputs = [_activation(input_shape, dtype, input_q), weights, bias if bias_dtype != "" else None]
+    if op == "DEPTHWISE_CONV_2D" and bias_dtype == "":
+        inputs = inputs[:2]
+    return one_operator(op, inputs, [_activation(out_shape, dtype, output_q)], options)
 
 
 def _window(stride: Sequence[int], padding: str, activation: str) -> dict[str, object]:
