@@ -204,10 +204,10 @@ def weights_with(shape=(2, 1, 1, 3), dtype="int8", scale=(0.01, 0.02), zero_poin
 
 FLOAT = {"input": T((1, 2, 2, 3), "float32"), "output": T((1, 2, 2, 2), "float32")}
 REFUSED = [
-    (conv_with(input=T((1, 2, 2, 3), "int16", 0.05)), "int16 is not supported for 'in0' (supported: int8, float32)"),
-    (conv_with(input=T((1, 2, 2, 3), "uint8", 0.05)), "uint8 is not supported for 'in0'"),
-    (conv_with(**FLOAT), "float32 input with int8 weights is not supported"),
-    (conv_with(weights=weights_with(dtype="int4")), "int4 is not supported for 'in1'"),
+    (conv_with(input=T((1, 2, 2, 3), "int32", 0.05)), "int32 is not supported for 'in0' (supported: int8, uint8, int16, float32)"),
+    (conv_with(input=T((1, 2, 2, 3), "uint8", 0.05)), "int8 is not supported for 'in1' (supported: uint8)"),
+    (conv_with(**FLOAT), "int32 is not supported for 'in2' (supported: float32)"),
+    (conv_with(weights=weights_with(dtype="int16")), "int16 is not supported for 'in1' (supported: int8, int4)"),
     (conv_with(output=T((1, 2, 2, 2), "int16", 0.1)), "'out0' is int16 but 'in0' is int8"),
     (conv_with(bias=T((2,), "int64", data=np.zeros(2))), "int64 is not supported for 'in2' (supported: int32)"),
     (conv_with(bias=T((2,), "float32", data=np.zeros(2))), "float32 is not supported for 'in2' (supported: int32)"),

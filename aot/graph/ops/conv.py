@@ -1,25 +1,38 @@
-"""CONV_2D and DEPTHWISE_CONV_2D: int8 with scales per tensor or per channel, and float32. NHWC; weights OHWI and 1HWO.
+"""CONV_2D and DEPTHWISE_CONV_2D in all the types of `contraction.py` and `hybrid.py`. NHWC; weights OHWI and 1HWO.
 
 Source: tflite-micro, tensorflow/lite/micro/kernels/conv_common.cc, depthwise_conv_common.cc and
-tensorflow/lite/kernels/internal/reference/integer_ops/conv.h, depthwise_conv.h.
+tensorflow/lite/kernels/internal/reference/integer_ops/conv.h, depthwise_conv.h. What TFLite Micro lacks (uint8, hybrid, int4 weights
+with int16): LiteRT, tflite/kernels/conv.cc, depthwise_conv.cc.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Literal
 
 import numpy as np
+from tflite.TensorType import TensorType
 
 from aot.graph.arithmetic import activation_name
-from aot.graph.expr import Affine, Load, affine, axis, fixed
-from aot.graph.ir import Shape, Site
+from aot.graph.expr import Affine, IndexMap, Load, affine, axis, fixed, integer
+from aot.graph.ir import DType, Shape, Site
 from aot.graph.operator import Lowering, Operator, load
 from aot.graph.ops import checks
-from aot.graph.ops.contraction import Ending, bias_buffer, bias_of, check_dtypes, convolution_ending, fill_of
+from aot.graph.ops.contraction import (
+    Ending,
+    bias_element,
+    bias_of,
+    check_dtypes,
+    convolution_ending,
+    fill_of,
+    is_hybrid,
+    weights_operand,
+)
+from aot.graph.ops.hybrid import Hybrid, Rows, hybrid, weights_scales
 from aot.graph.ops.windows import Padding, Slide, padding_name, slides
-from aot.graph.primitive import Contract, Geometry
+from aot.graph.primitive import Contract, Geometry, identity
 
 
 @dataclass(frozen=True)
@@ -30,6 +43,8 @@ class Conv2D:
     dilation: tuple[int, int] = (1, 1)
     padding: Padding = "same"
     activation: str = "none"
+    int32_sums: bool = field(default=False, repr=False)
+    """int16 without a bias: whether its sums are int32 (a bias says so by its type)."""
 
 
 def _read(options) -> Conv2D:
@@ -41,6 +56,10 @@ def _read(options) -> Conv2D:
         padding_name(options.Padding()),
         activation_name(options.FusedActivationFunction()),
     )
+
+
+def _read_conv(options) -> Conv2D:
+    return replace(_read(options), int32_sums=options is not None and options.QuantizedBiasType() == TensorType.INT32)
 
 
 @dataclass(frozen=True)
@@ -121,8 +140,12 @@ def _conv_infer(site: Site) -> tuple[Shape, ...]:
     return _out_shape(site, _conv_layout(site))
 
 
-def _conv_ending(site: Site) -> Ending:
-    return convolution_ending(site, _attributes(site).activation, 0)
+def _conv_ending(site: Site) -> Ending | Hybrid:
+    """A hybrid convolution's images are quantised around a zero point if channels have different scales, or in groups."""
+    a = _attributes(site)
+    if not is_hybrid(site):
+        return convolution_ending(site, a.activation, 0, a.int32_sums)
+    return hybrid(site, a.activation, 0, _conv_layout(site).groups > 1 or len(weights_scales(site, 0)) > 1)
 
 
 def _conv_check(site: Site) -> None:
@@ -131,17 +154,18 @@ def _conv_check(site: Site) -> None:
 
 
 def _conv_compute(site: Site, data: np.ndarray, weights: np.ndarray, bias: np.ndarray | None = None) -> tuple[np.ndarray]:
-    """Sums in float64, which holds every int8 sum exactly; one matrix product for each kernel position and group."""
-    layout, ending = _conv_layout(site), _conv_ending(site)
-    data = data.astype(np.float64) - ending.input_zero_point
-    weights = weights.astype(np.float64)
+    return (_output(partial(_conv_sums, site, _conv_layout(site)), _conv_ending(site), data, weights, bias),)
+
+
+def _conv_sums(site: Site, layout: _Layout, data: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Sums in float64, which holds every integer one exactly; one matrix product for each kernel position and group."""
     total = np.zeros(_out_shape(site, layout)[0])
     for group in range(layout.groups):
         ins = slice(group * layout.depth, (group + 1) * layout.depth)
         outs = slice(group * layout.per_group, (group + 1) * layout.per_group)
         for ky, kx, written, read in _taps(layout):
             total[(*written, outs)] += data[(*read, ins)] @ weights[outs, ky, kx].T
-    return (ending.finish(total, bias),)
+    return total
 
 
 def _conv_lower(site: Site, lowering: Lowering) -> None:
@@ -153,9 +177,8 @@ def _conv_lower(site: Site, lowering: Lowering) -> None:
     channel = affine({3: layout.per_group, 4: 1}) if grouped else axis(3)
     in_channel = affine({3: layout.depth, depth: 1}) if grouped else axis(depth)
     window = (layout.rows.kernel, layout.columns.kernel, layout.depth)
-    right = load(site.input(1), (channel, axis(ky), axis(kx), axis(depth)))
-    shape = _Loops(channels, window, channel, in_channel, right, _geometry(site, layout, "conv"))
-    _append(site, lowering, layout, ending, shape)
+    index = (channel, axis(ky), axis(kx), axis(depth))
+    _append(site, lowering, layout, ending, _Loops(channels, window, channel, in_channel, index, _geometry(site, layout, "conv")))
 
 
 # DEPTHWISE_CONV_2D
@@ -165,24 +188,31 @@ def _depthwise_infer(site: Site) -> tuple[Shape, ...]:
     return _out_shape(site, _depthwise_layout(site))
 
 
-def _depthwise_ending(site: Site) -> Ending:
-    return convolution_ending(site, _attributes(site).activation, 3)
+def _depthwise_ending(site: Site) -> Ending | Hybrid:
+    activation = _attributes(site).activation
+    return hybrid(site, activation, 3, True) if is_hybrid(site) else convolution_ending(site, activation, 3)
 
 
 def _depthwise_check(site: Site) -> None:
-    check_dtypes(site, _depthwise_layout(site).channels)
+    channels = _depthwise_layout(site).channels
+    check_dtypes(site, channels)
+    bias = bias_of(site, channels)
+    if bias is not None and (site.input(0).dtype, bias.dtype) == (DType.INT16, DType.INT32):
+        raise site.error(f"the bias {checks.describe(bias)} of int16 activations is int32", "TFLite's kernel reads an int64 one")
     _depthwise_ending(site)
 
 
 def _depthwise_compute(site: Site, data: np.ndarray, weights: np.ndarray, bias: np.ndarray | None = None) -> tuple[np.ndarray]:
+    return (_output(partial(_depthwise_sums, site, _depthwise_layout(site)), _depthwise_ending(site), data, weights, bias),)
+
+
+def _depthwise_sums(site: Site, layout: _Layout, data: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """Output channel c * multiplier + m is input channel c times its own filter."""
-    layout, ending = _depthwise_layout(site), _depthwise_ending(site)
-    spread = np.repeat(data.astype(np.float64) - ending.input_zero_point, layout.per_group, axis=3)
-    weights = weights.astype(np.float64)
+    spread = np.repeat(data, layout.per_group, axis=3)
     total = np.zeros(_out_shape(site, layout)[0])
     for ky, kx, written, read in _taps(layout):
         total[written] += spread[read] * weights[0, ky, kx]
-    return (ending.finish(total, bias),)
+    return total
 
 
 def _depthwise_lower(site: Site, lowering: Lowering) -> None:
@@ -190,13 +220,27 @@ def _depthwise_lower(site: Site, lowering: Lowering) -> None:
     layout, ending = _depthwise_layout(site), _depthwise_ending(site)
     many = layout.per_group > 1
     channel = affine({3: layout.per_group, 4: 1}) if many else axis(3)
-    right = load(site.input(1), (fixed(0), axis(5), axis(6), channel))
-    window = (layout.rows.kernel, layout.columns.kernel)
-    shape = _Loops((layout.groups, layout.per_group), window, channel, axis(3), right, _geometry(site, layout, "depthwise"))
-    _append(site, lowering, layout, ending, shape)
+    index = (fixed(0), axis(5), axis(6), channel)
+    window, geometry = (layout.rows.kernel, layout.columns.kernel), _geometry(site, layout, "depthwise")
+    _append(site, lowering, layout, ending, _Loops((layout.groups, layout.per_group), window, channel, axis(3), index, geometry))
 
 
 # Both
+
+
+def _output(
+    sums: Callable[[np.ndarray, np.ndarray], np.ndarray],
+    ending: Ending | Hybrid,
+    data: np.ndarray,
+    weights: np.ndarray,
+    bias: np.ndarray | None,
+) -> np.ndarray:
+    """`sums` of inputs and weights without their zero points (float64), brought to its end."""
+    right = weights.astype(np.float64) - ending.weights_zero_point
+    if isinstance(ending, Hybrid):
+        values, scale = ending.read(data.reshape(len(data), -1))
+        return ending.finish(sums(values.reshape(data.shape).astype(np.float64), right), bias, scale)
+    return ending.finish(sums(data.astype(np.float64) - ending.input_zero_point, right), bias)
 
 
 @dataclass(frozen=True)
@@ -207,7 +251,7 @@ class _Loops:
     window: Shape
     channel: Affine
     in_channel: Affine
-    right: Load
+    weights: tuple[IndexMap, ...]
     geometry: Geometry
 
 
@@ -228,23 +272,31 @@ def _geometry(site: Site, layout: _Layout, kind: Literal["conv", "depthwise"]) -
     )
 
 
-def _append(site: Site, lowering: Lowering, layout: _Layout, ending: Ending, loops: _Loops) -> None:
+def _append(site: Site, lowering: Lowering, layout: _Layout, ending: Ending | Hybrid, loops: _Loops) -> None:
     data = site.input(0)
+    weights, weights_zero_point = weights_operand(site, lowering, ending.weights_zero_point)
     space = (data.shape[0], layout.rows.out, layout.columns.out, *loops.channels)
     ky, kx = len(space), len(space) + 1
     read = (axis(0), layout.rows.index(1, ky), layout.columns.index(2, kx), loops.in_channel)
-    bias = bias_buffer(site, lowering, layout.channels)
+    if isinstance(ending, Hybrid):
+        images = Rows(data, data.shape[:1], data.shape[1:], identity(4))
+        data, scale = images.quantise(site, lowering, ending)
+        bias, initial = bias_element(site, lowering, layout.channels, loops.channel, DType.FLOAT32), integer(0)
+        result = ending.result(lowering, loops.channel, Load(scale, (axis(0),), DType.FLOAT32), bias)
+    else:
+        initial = bias_element(site, lowering, layout.channels, loops.channel, ending.sums)
+        result = ending.result(lowering, loops.channel)
     lowering.append(
         Contract(
             site.output.name,
             space,
             loops.window,
-            load(data, read, fill_of(data, ending) if layout.leaves else None),
-            loops.right,
+            load(data, read, fill_of(data, ending.input_zero_point) if layout.leaves else None),
+            load(weights, loops.weights),
             ending.input_zero_point,
-            ending.weights_zero_point,
-            ending.initial(bias, loops.channel),
-            ending.result(lowering, loops.channel),
+            weights_zero_point,
+            initial,
+            result,
             () if len(loops.channels) == 1 else (axis(0), axis(1), axis(2), loops.channel),
             loops.geometry,
             (site.node.index,),
@@ -253,7 +305,7 @@ def _append(site: Site, lowering: Lowering, layout: _Layout, ending: Ending, loo
 
 
 OPERATORS = (
-    Operator("CONV_2D", "Conv2DOptions", _read, _conv_infer, _conv_check, _conv_compute, _conv_lower),
+    Operator("CONV_2D", "Conv2DOptions", _read_conv, _conv_infer, _conv_check, _conv_compute, _conv_lower),
     Operator(
         "DEPTHWISE_CONV_2D",
         "DepthwiseConv2DOptions",

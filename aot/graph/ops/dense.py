@@ -1,23 +1,38 @@
-"""FULLY_CONNECTED: int8 with scales per tensor or per output channel, and float32. Weights (Co, Ci); the input is rows of Ci.
+"""FULLY_CONNECTED in all the types of `contraction.py` and `hybrid.py`. Weights (Co, Ci); the input is rows of Ci.
 
 Source: tflite-micro, tensorflow/lite/micro/kernels/fully_connected_common.cc and
-tensorflow/lite/kernels/internal/reference/integer_ops/fully_connected.h. (LiteRT's int8 kernel rounds once, TFLite Micro's twice.)
+tensorflow/lite/kernels/internal/reference/integer_ops/fully_connected.h. What TFLite Micro lacks (uint8, hybrid, int4 weights with int16,
+int8 with int4 weights that have a scale for each channel): LiteRT, tflite/kernels/fully_connected.cc. LiteRT's kernels for 8 bits round
+once, TFLite Micro's twice.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 
 import numpy as np
+from tflite.TensorType import TensorType
 
 from aot.graph import arithmetic
-from aot.graph.expr import Affine, Load, affine, axis, fixed
+from aot.graph.expr import Affine, Load, affine, axis, fixed, integer
 from aot.graph.ir import DType, Shape, Site, Value
 from aot.graph.operator import Lowering, Operator, load
 from aot.graph.ops import checks
-from aot.graph.ops.contraction import Ending, Real, bias_buffer, bias_of, check_dtypes, quantised
-from aot.graph.primitive import Contract, Geometry, Map
+from aot.graph.ops.contraction import (
+    Ending,
+    Real,
+    bias_element,
+    bias_of,
+    check_dtypes,
+    is_hybrid,
+    quantised,
+    quantised16,
+    rounded_once,
+    weights_operand,
+)
+from aot.graph.ops.hybrid import Hybrid, Rows, hybrid
+from aot.graph.primitive import Contract, Geometry, Map, identity
 
 
 @dataclass(frozen=True)
@@ -26,13 +41,23 @@ class FullyConnected:
     keep_num_dims: bool = False
     shuffled: bool = False
     """Weights in an order for one CPU (SHUFFLED4x16INT8): not supported."""
+    asymmetric: bool = field(default=False, repr=False)
+    """Hybrid: whether rows are quantised around a zero point."""
+    int32_sums: bool = field(default=False, repr=False)
+    """int16 without a bias: whether its sums are int32 (a bias says so by its type)."""
 
 
 def _read(options) -> FullyConnected:
     if options is None:
         return FullyConnected()
     activation = arithmetic.activation_name(options.FusedActivationFunction())
-    return FullyConnected(activation, bool(options.KeepNumDims()), options.WeightsFormat() != 0)
+    return FullyConnected(
+        activation,
+        bool(options.KeepNumDims()),
+        options.WeightsFormat() != 0,
+        bool(options.AsymmetricQuantizeInputs()),
+        options.QuantizedBiasType() == TensorType.INT32,
+    )
 
 
 def _attributes(site: Site) -> FullyConnected:
@@ -68,17 +93,22 @@ def _infer(site: Site) -> tuple[Shape, ...]:
     return ((rows, channels),)
 
 
-def _ending(site: Site) -> Ending:
-    activation = _attributes(site).activation
-    data, weights = site.input(0), site.input(1)
+def _ending(site: Site) -> Ending | Hybrid:
+    a, data, weights = _attributes(site), site.input(0), site.input(1)
+    if is_hybrid(site):
+        return hybrid(site, a.activation, 0, a.asymmetric)
     if data.dtype is DType.FLOAT32:
-        checks.require_activation(site, activation)
-        return Real(activation)
-    input_scale, _ = checks.per_tensor(site, data)
-    output_scale, _ = checks.per_tensor(site, site.output)
+        checks.require_activation(site, a.activation)
+        return Real(a.activation)
     filter_scales, zero_point = _weights_quantisation(site)
+    input_scale, output_scale = (checks.per_tensor(site, value)[0] for value in (data, site.output))
     scales = arithmetic.convolution_scales(input_scale, filter_scales, output_scale)
-    return quantised(site, activation, scales, weights.shape[0], zero_point)
+    channels = weights.shape[0]
+    if data.dtype is DType.INT16:
+        return quantised16(site, a.activation, np.resize(scales, channels).tolist(), 0, a.int32_sums, zero_point)
+    if data.dtype is DType.UINT8 or (weights.dtype is DType.INT4 and len(scales) > 1):
+        return rounded_once(site, a.activation, scales, channels, zero_point)
+    return quantised(site, a.activation, scales, channels, zero_point)
 
 
 def _weights_quantisation(site: Site) -> tuple[tuple[float, ...], int]:
@@ -99,12 +129,16 @@ def _check(site: Site) -> None:
 
 
 def _compute(site: Site, data: np.ndarray, weights: np.ndarray, bias: np.ndarray | None = None) -> tuple[np.ndarray]:
-    """Sums in float64, which holds every int8 sum exactly."""
+    """Sums in float64, which holds every integer one exactly."""
     rows, depth, _ = _sizes(site)
-    ending = _ending(site)
-    left = data.reshape(rows, depth).astype(np.float64) - ending.input_zero_point
-    right = weights.astype(np.float64) - ending.weights_zero_point
-    return (ending.finish(left @ right.T, bias).reshape(_infer(site)[0]),)
+    ending, left = _ending(site), data.reshape(rows, depth)
+    right = weights.astype(np.float64).T - ending.weights_zero_point
+    if isinstance(ending, Hybrid):
+        values, scale = ending.read(left)
+        out = ending.finish(values.astype(np.float64) @ right, bias, scale)
+    else:
+        out = ending.finish((left.astype(np.float64) - ending.input_zero_point) @ right, bias)
+    return (out.reshape(_infer(site)[0]),)
 
 
 @dataclass(frozen=True)
@@ -121,22 +155,31 @@ def _lower(site: Site, lowering: Lowering) -> None:
     """Space (N, Co), window (Ci); more row or depth axes where input or output has several dimensions of them."""
     rows, depth, channels = _sizes(site)
     ending = _ending(site)
-    loops = _loops(site, lowering, rows, depth)
+    weights, weights_zero_point = weights_operand(site, lowering, ending.weights_zero_point)
+    if isinstance(ending, Hybrid):
+        data, scale = _quantised_rows(site, lowering, ending, rows, depth)
+    else:
+        data, scale = site.input(0), ""
+    loops = _loops(site, lowering, data, rows, depth)
     space, co = (*loops.rows, channels), len(loops.rows)
     channel = axis(co)
-    right = load(site.input(1), (channel, _flat(loops.depth, co + 1)))
-    bias = bias_buffer(site, lowering, channels)
+    if isinstance(ending, Hybrid):
+        bias, initial = bias_element(site, lowering, channels, channel, DType.FLOAT32), integer(0)
+        result = ending.result(lowering, channel, Load(scale, (_flat(loops.rows, 0),), DType.FLOAT32), bias)
+    else:
+        initial = bias_element(site, lowering, channels, channel, ending.sums)
+        result = ending.result(lowering, channel)
     lowering.append(
         Contract(
             site.output.name,
             space,
             loops.depth,
             loops.left,
-            right,
+            load(weights, (channel, _flat(loops.depth, co + 1))),
             ending.input_zero_point,
-            ending.weights_zero_point,
-            ending.initial(bias, channel),
-            ending.result(lowering, channel),
+            weights_zero_point,
+            initial,
+            result,
             () if space == site.output.shape else (*loops.store, channel),
             Geometry("dense", (rows, 1, 1, depth), (rows, 1, 1, channels)),
             (site.node.index,),
@@ -144,8 +187,20 @@ def _lower(site: Site, lowering: Lowering) -> None:
     )
 
 
-def _loops(site: Site, lowering: Lowering, rows: int, depth: int) -> _Loops:
-    data, out = site.input(0), site.output
+def _quantised_rows(site: Site, lowering: Lowering, ending: Hybrid, rows: int, depth: int) -> tuple[Value, str]:
+    """The input quantised row by row (flat, where rows cut through a dimension), and the buffer of the rows' scales."""
+    data = site.input(0)
+    split = _split(data.shape, rows)
+    if split is not None:
+        shape = data.shape
+        return Rows(data, shape[:split], shape[split:], identity(len(shape))).quantise(site, lowering, ending)
+    flat = _flatten(site, lowering, data)
+    return Rows(flat, (rows,), (depth,), (affine({0: depth, 1: 1}),)).quantise(site, lowering, ending)
+
+
+def _loops(site: Site, lowering: Lowering, data: Value, rows: int, depth: int) -> _Loops:
+    """`data`: the input, or what it was quantised to; flat if rows cut through a dimension of the input."""
+    out = site.output
     split = _split(data.shape, rows)
     out_rows = _long(out.shape[:-1])
     if split is not None:
@@ -156,9 +211,9 @@ def _loops(site: Site, lowering: Lowering, rows: int, depth: int) -> _Loops:
             index = (*_spread(in_rows, axes, 0), *_spread(in_depth, _long(in_depth) or (1,), first_depth))
             return _Loops(axes, _long(in_depth) or (1,), load(data, index), _spread(out.shape[:-1], axes, 0))
     axes = out_rows or (1,)
-    flat = _flatten(site, lowering, data)
+    flat = data if data.shape == (rows * depth,) else _flatten(site, lowering, data)
     index = affine({**{number: c * depth for number, c in _flat(axes, 0).terms}, len(axes) + 1: 1})
-    return _Loops(axes, (depth,), Load(flat, (index,), data.dtype), _spread(out.shape[:-1], axes, 0))
+    return _Loops(axes, (depth,), load(flat, (index,)), _spread(out.shape[:-1], axes, 0))
 
 
 def _split(shape: Shape, rows: int) -> int | None:
@@ -184,11 +239,11 @@ def _spread(shape: Shape, axes: Shape, first: int) -> tuple[Affine, ...]:
     return tuple(fixed(0) if size == 1 else axis(next(number)) for size in shape)
 
 
-def _flatten(site: Site, lowering: Lowering, data: Value) -> str:
+def _flatten(site: Site, lowering: Lowering, data: Value) -> Value:
     """A one-dimensional copy, for rows that cut through a dimension."""
     flat = lowering.temporary("rows", data.dtype, (data.size,))
     lowering.append(Map(flat, data.shape, load(data), (_flat(data.shape, 0),), (site.node.index,)))
-    return flat
+    return Value(flat, data.dtype, (data.size,))
 
 
 OPERATORS = (Operator("FULLY_CONNECTED", "FullyConnectedOptions", _read, _infer, _check, _compute, _lower),)

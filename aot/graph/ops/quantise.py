@@ -12,11 +12,12 @@ from dataclasses import replace
 import numpy as np
 
 from aot.graph.arithmetic import ratio_scale
-from aot.graph.expr import Binary, Cast, Expr, Select, add, cast, integer, mul, real, sub
+from aot.graph.expr import Binary, Cast, Expr, add, cast, integer, mul, real
 from aot.graph.ir import DType, Shape, Site
 from aot.graph.operator import Lowering, Operator, constant_element, load
 from aot.graph.ops import checks
 from aot.graph.ops.rescale import Rescale, finish, finish_array, offset, rescale
+from aot.graph.ops.rounding import nearest, nearest_array
 from aot.graph.primitive import Map, identity
 
 
@@ -62,10 +63,7 @@ def _quantize_compute(site: Site, x: np.ndarray) -> tuple[np.ndarray]:
     low, high = (limit - zero_point for limit in dtype.limits)
     with np.errstate(all="ignore"):
         quotient = x / np.float32(scale)
-    inside = np.where(np.isnan(quotient), np.float32(high), np.clip(quotient, np.float32(low), np.float32(high)))
-    whole = np.trunc(inside)
-    rounded = whole + np.where(np.abs(inside - whole) >= 0.5, np.sign(inside), 0)
-    return ((rounded.astype(np.int32) + np.int32(zero_point)).astype(dtype.np),)
+    return ((nearest_array(quotient, low, high) + np.int32(zero_point)).astype(dtype.np),)
 
 
 def _quantize_expression(site: Site) -> Expr:
@@ -75,23 +73,8 @@ def _quantize_expression(site: Site) -> Expr:
         return finish(scale.expression(offset(load(site.input(0)), zero_point)), out_zero_point, *dtype.limits, dtype)
     scale, zero_point = checks.per_tensor(site, site.output)
     low, high = (limit - zero_point for limit in dtype.limits)
-    rounded = _round_half_away(_within(Binary("div", load(site.input(0)), real(scale)), low, high))
+    rounded = nearest(Binary("div", load(site.input(0)), real(scale)), low, high)
     return cast(add(rounded, integer(zero_point)) if zero_point else rounded, dtype)
-
-
-def _within(x: Expr, low: int, high: int) -> Expr:
-    """A float clamped before it becomes an integer, so that none overflows; a NaN becomes `high`."""
-    below = Select(Binary("lt", x, real(high)), x, real(high))
-    return Select(Binary("gt", below, real(low)), below, real(low))
-
-
-def _round_half_away(x: Expr) -> Expr:
-    """A float of small magnitude to the nearest int32; the fraction that truncation drops is exact."""
-    whole = Cast(x, DType.INT32)
-    fraction = sub(x, Cast(whole, DType.FLOAT32))
-    up = Cast(Binary("ge", fraction, real(0.5)), DType.INT32)
-    down = Cast(Binary("le", fraction, real(-0.5)), DType.INT32)
-    return sub(add(whole, up), down)
 
 
 def _quantize_lower(site: Site, lowering: Lowering) -> None:
