@@ -11,7 +11,9 @@ from aot.errors import CompileError
 from aot.graph.interpreter import run_all
 from aot.graph.primitive import Map, Reduce
 from tests.graph.lowered import agree, assert_near, extremes, primitives, read, run_lowered, sweep
+from tests.graph.reducing import compiled
 from tests.one_operator import T, one_operator, random_inputs, unary
+from tests.oracle import litert_runs, tflm_runs
 
 CASES = {"shape": ((1,), (5,), (1, 1), (1, 10), (3, 7), (2, 3, 4), (1, 2, 3, 2), (1, 300)), "beta": (1.0, 0.3, 2.5)}
 SCALES = (1 / 256, 0.1, 0.003, 1.0, 0.5, 17.0, 1e-4)
@@ -19,6 +21,17 @@ SCALES = (1 / 256, 0.1, 0.003, 1.0, 0.5, 17.0, 1e-4)
 
 def softmax(shape, beta=1.0, dtype="int8", scale=0.1, zero_point=5) -> bytes:
     return unary("SOFTMAX", shape, dtype=dtype, input_q=(scale, zero_point), output_q=(1 / 256, -128), options={"beta": beta})
+
+
+FORMS = [
+    ("int8", "int16", (1 / 65536, -32768), tflm_runs),
+    ("uint8", "uint8", (1 / 256, 0), litert_runs),
+    ("uint8", "int16", (1 / 65536, -32768), litert_runs),
+]
+
+
+def int16(shape, beta=1.0, scale=0.001, zero_point=0) -> bytes:
+    return one_operator("SOFTMAX", [T(shape, "int16", scale, zero_point)], [T(shape, "int16", 1 / 32768)], {"beta": beta})
 
 
 @pytest.mark.parametrize("part", range(2))
@@ -34,6 +47,60 @@ def test_int8_every_difference(scale):
     every = np.arange(-128, 128, dtype=np.int8)
     agree(softmax((1, 256), scale=scale), [every.reshape(1, 256)])
     agree(softmax((256, 2), scale=scale), [np.stack([every, np.full(256, 127, np.int8)], axis=-1)])
+
+
+@pytest.mark.parametrize(("source", "target", "out", "oracle"), FORMS)
+def test_other_types(source, target, out, oracle):
+    """8 bits to int16 (TFLite Micro), uint8 (LiteRT); the input may have any zero point."""
+    low, high = np.iinfo(source).min, np.iinfo(source).max
+    for number, case in enumerate(sweep(40, 9, **CASES, scale=SCALES, zero_point=(low, 0, high, 7))):
+        specs = [T(case["shape"], source, case["scale"], case["zero_point"])], [T(case["shape"], target, *out)]
+        model = one_operator("SOFTMAX", *specs, {"beta": case["beta"]})
+        agree(model, *extremes(model, number), oracle=oracle)
+
+
+def test_8_bits_to_int16_in_long_rows():
+    """Rows that are too long for 8-bit results are not for int16; and sums with every number of leading zeros."""
+    for length in (1, 2, 3, 17, 300, 512, 2000):
+        model = unary(
+            "SOFTMAX", (4, length), out_dtype="int16", input_q=(0.02, 0), output_q=(1 / 65536, -32768), options={"beta": 1.0}
+        )
+        rows = [
+            np.full(length, 7),
+            np.arange(length) % 256 - 128,
+            np.where(np.arange(length) == 0, 127, -128),
+            np.arange(length) % 3,
+        ]
+        agree(model, [np.stack(rows).astype(np.int8)])
+
+
+def test_int16_equals_tflite_micro():
+    for number, case in enumerate(sweep(60, 2, **CASES, scale=(*SCALES, 10 / 65535, 1e-9))):
+        model = int16(case["shape"], case["beta"], case["scale"])
+        agree(model, *extremes(model, number))
+
+
+def test_int16_differences():
+    """Rows of two whose difference takes every seventh value, for scales with different parts of the table."""
+    every = np.arange(0, 65536, 7, dtype=np.int32)
+    rows = np.stack([every - 32768, np.full(len(every), 32767)], axis=-1).astype(np.int16)
+    for scale in (10 / 65535, 1e-3, 0.7e-4):
+        agree(int16(rows.shape, 1.0, scale), [rows])
+
+
+def test_int16_sums_of_every_size():
+    """Equal inputs: their sum is the row's length; powers of two and their neighbours are the table's ends."""
+    for length in (1, 2, 3, 4, 7, 8, 9, 33, 257, 1000):
+        agree(int16((2, length), 0.0), [np.stack([np.zeros(length), np.arange(length)]).astype(np.int16)])
+        agree(int16((2, length), 1.0, 1e-3), [np.stack([np.zeros(length), np.arange(length)]).astype(np.int16)])
+
+
+@pytest.mark.parametrize(("source", "target", "out"), [*(form[:3] for form in FORMS), ("int16", "int16", (1 / 32768, 0))])
+def test_compiled(source, target, out):
+    for shape in ((1, 10), (2, 3, 40), (2, 600)):
+        specs = [T(shape, source, 0.05, 0 if source == "int16" else 5)], [T(shape, target, *out)]
+        model = one_operator("SOFTMAX", *specs, {"beta": 0.7})
+        compiled(model, *extremes(model))
 
 
 def test_float_is_near_tflite_micro():
@@ -89,11 +156,24 @@ def softmax_with(input=INPUT, output=OUTPUT, beta=1.0) -> bytes:
     return one_operator("SOFTMAX", [input], [output], {"beta": beta})
 
 
-FORM = "int8 SOFTMAX needs an output with scale 1/256 and zero point -128"
+FORM = "int8 SOFTMAX of int8 needs an output with scale 1/256 and zero point -128"
 REFUSED = [
-    (softmax_with(T((2, 3), "uint8", 0.05)), "uint8 is not supported for 'in0' (supported: int8, float32)"),
-    (softmax_with(T((2, 3), "int16", 0.05)), "int16 is not supported for 'in0'"),
-    (softmax_with(output=T((2, 3), "int16", 1 / 32768)), "'out0' is int16 but 'in0' is int8"),
+    (softmax_with(T((2, 3), "int32", 0.05)), "int32 is not supported for 'in0' (supported: int8, uint8, int16, float32)"),
+    (softmax_with(T((2, 3), "uint8", 0.05)), "'out0' is int8 but 'in0' is uint8"),
+    (softmax_with(T((2, 3), "int16", 0.05)), "'out0' is int8 but 'in0' is int16"),
+    (softmax_with(output=T((2, 3), "float32")), "'out0' is float32 but 'in0' is int8"),
+    (
+        softmax_with(output=T((2, 3), "int16", 1 / 32768)),
+        "int16 SOFTMAX of int8 needs an output with scale 1/65536 and zero point -32768",
+    ),
+    (
+        softmax_with(T((2, 3), "int16", 0.05), T((2, 3), "int16", 1 / 256)),
+        "int16 SOFTMAX of int16 needs an output with scale 1/32768",
+    ),
+    (int16((2, 3), 1.0, 0.1, 4), "int16 SOFTMAX needs an input with zero point 0, not 4"),
+    (int16((2, 3), -1.0), "beta = -1 is below 0"),
+    (int16((2, 3), 1.0, 1e9), "more than int32 arithmetic can"),
+    (int16((1, 65539)), "a row of 65539 elements is longer than the 65537 whose sum int16 SOFTMAX can hold"),
     (softmax_with(output=T((2, 3), "int8", 1 / 255, -128)), FORM),
     (softmax_with(output=T((2, 3), "int8", 1 / 256, 0)), FORM),
     (softmax_with(T((2, 3), "int8")), "'in0' is int8 without a scale and zero point"),
