@@ -7,7 +7,7 @@ Invariant: `constants` holds every constant that the emitter will load, tables o
 from __future__ import annotations
 
 from aot.graph.ir import DType
-from aot.graph.primitive import Call, Primitive, reads, writes
+from aot.graph.primitive import Call, Control, Primitive, reads, writes
 from aot.llvm.expressions import table_data, table_name, uniform
 from aot.llvm.loops import emit_generic, row_axis, tables_of
 from aot.lower.implementation import Backend, Implementation, Kernel, Rows
@@ -40,6 +40,8 @@ def claim(program: Program, instruction: Primitive, target: Target) -> Implement
     """Any Map, Reduce or Contract, on any target."""
     if isinstance(instruction, Call):
         return f"{instruction.kernel} is a library call"
+    if isinstance(instruction, Control):
+        return Implementation("control", instruction, reads(instruction), (), (), emit_generic)
     rows = row_axis(instruction.space)
     return Implementation(
         kernel=f"generic {type(instruction).__name__.lower()}",

@@ -29,7 +29,7 @@ from aot.graph.expr import (
     loads,
 )
 from aot.graph.ir import Shape
-from aot.graph.primitive import Call, Contract, Map, Primitive, Reduce, store_of
+from aot.graph.primitive import Call, Contract, Control, Map, Primitive, Reduce, describe, store_of
 
 Arrays = Mapping[str, np.ndarray]
 
@@ -244,8 +244,8 @@ def _outside(here: _Evaluation, primitive: Reduce) -> np.ndarray:
 
 def execute(primitive: Primitive, arrays: MutableMapping[str, np.ndarray]) -> None:
     """Run one primitive: reads from and writes into `arrays`, whose outputs must already exist (any content)."""
-    if isinstance(primitive, Call):
-        raise InternalError(f"call {primitive.kernel} has no numpy meaning here")
+    if isinstance(primitive, Call | Control):
+        raise InternalError(f"{describe(primitive)} has no numpy meaning of its own")
     if 0 in primitive.space:
         return
     value = _Evaluation(arrays, primitive.space)(primitive.value) if isinstance(primitive, Map) else _reduce(primitive, arrays)

@@ -208,6 +208,16 @@ class Graph:
         return tuple(dict.fromkeys((*self.outputs, *(value for _, value in self.updates))))
 
     @cached_property
+    def nesting(self) -> int:
+        """Levels of graphs below this one."""
+        return max((1 + graph.nesting for node in self.nodes for graph in node.graphs), default=0)
+
+    @cached_property
+    def weight(self) -> int:
+        """Nodes, those of sub-graphs counted as often as a node runs them."""
+        return sum(1 + sum(graph.weight for graph in node.graphs) for node in self.nodes)
+
+    @cached_property
     def by_name(self) -> Mapping[str, Value]:
         return {value.name: value for value in self.values}
 

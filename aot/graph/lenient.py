@@ -31,6 +31,9 @@ class Lenient(Mapping[str, Operator]):
             check=lambda site: None,
             compute=lambda site, *arrays: tuple(np.zeros(value.shape, value.dtype.np) for value in site.outputs),
             lower=_never,
+            variables=real.variables if real else (),
+            memories=real.memories if real else lambda attributes, inputs: (),
+            subgraphs=real.subgraphs if real else lambda attributes: (),
         )
 
     def __contains__(self, name: object) -> bool:

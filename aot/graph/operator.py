@@ -6,15 +6,16 @@ Invariant: `compute` is the definition (exact integers, TFLite Micro's); `lower`
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from aot.errors import InternalError
 from aot.graph.expr import Const, Expr, IndexMap, Load
-from aot.graph.ir import DType, Shape, Site, Value
-from aot.graph.primitive import Primitive, identity
+from aot.graph.ir import DType, Graph, Shape, Site, Value
+from aot.graph.primitive import Map, Primitive, identity
 
 
 @dataclass(frozen=True)
@@ -58,14 +59,29 @@ class Operator:
     subgraphs: Callable[[Any], tuple[int, ...]] = lambda attributes: ()
 
 
+@dataclass(frozen=True)
+class Window:
+    """A part of a buffer: bytes [offset, offset + the value's nbytes) of `base`, moved by `slide[k]` bytes with each turn of the k-th
+    `repeat` of this node around it (the outermost first)."""
+
+    base: str
+    offset: int = 0
+    slide: tuple[int, ...] = ()
+
+
 @dataclass
 class Lowering:
-    """Collects the primitives of one node, and the constants and temporaries they need. Names are unique by `prefix`."""
+    """Collects the primitives of one node, and the constants and temporaries they need. Names are unique by `prefix`.
+
+    inline_graph(graph, inputs) -> outputs: appends what computes a sub-graph; the names are buffers'.
+    """
 
     prefix: str
     node: int
     primitives: list[Primitive]
     values: list[Value]
+    windows: dict[str, Window] = field(default_factory=dict)
+    inline_graph: Callable[[Lowering, Graph, Sequence[str]], tuple[str, ...]] | None = None
 
     def constant(self, purpose: str, data: np.ndarray, dtype: DType | None = None) -> str:
         """A constant buffer (`purpose` is part of its name: bias, multiplier, exp_table ...). Returns its name."""
@@ -75,6 +91,22 @@ class Lowering:
     def temporary(self, purpose: str, dtype: DType, shape: Shape) -> str:
         """A buffer that lives between this node's primitives. Returns its name."""
         return self._new(purpose, dtype, shape, None)
+
+    def window(self, purpose: str, base: Value, shape: Shape, offset: int = 0, slide: tuple[int, ...] = ()) -> Value:
+        """A buffer that is a part of `base`'s bytes; see `Window`. Returns it as a value."""
+        name = self._new(purpose, base.dtype, shape, None)
+        self.windows[name] = Window(base.name, offset, slide)
+        return self.values[-1]
+
+    def inline(self, graph: Graph, inputs: Sequence[str]) -> tuple[str, ...]:
+        """Append what computes a sub-graph from these buffers. Returns the buffers that hold its outputs."""
+        if self.inline_graph is None:
+            raise InternalError(f"{self.prefix}: no sub-graph can be lowered here")
+        return self.inline_graph(self, graph, inputs)
+
+    def copy(self, out: Value, source: str) -> None:
+        """Append a Map that copies a buffer of the same shape and dtype."""
+        self.append(Map(out.name, out.shape, Load(source, identity(len(out.shape)), out.dtype)))
 
     def _new(self, purpose: str, dtype: DType, shape: Shape, data: np.ndarray | None) -> str:
         taken = sum(value.name.startswith(f"{self.prefix}_{purpose}") for value in self.values)

@@ -108,7 +108,23 @@ class Call:
     nodes: tuple[int, ...] = ()
 
 
-Primitive = Map | Reduce | Contract | Call
+@dataclass(frozen=True)
+class Control:
+    """Where a part of the Program begins or ends that runs several times, or only sometimes. Parts nest; each has its `end`.
+
+    repeat: what follows, up to its end, runs `count` times (0: until left). leave: ends the innermost repeat if `condition` is false.
+    if: what follows runs if `condition` is true, else what stands between `else` and `end`. `condition`: a bool buffer of one element.
+    """
+
+    kind: Literal["repeat", "leave", "if", "else", "end"]
+    condition: str | None = None
+    count: int = 0
+    nodes: tuple[int, ...] = ()
+
+
+Loop = Map | Reduce | Contract
+"""Primitives made of expressions over an iteration space."""
+Primitive = Loop | Call | Control
 
 
 def identity(rank: int) -> tuple[Affine, ...]:
@@ -130,17 +146,29 @@ def expressions(primitive: Primitive) -> tuple[Expr, ...]:
             return (primitive.initial, primitive.term, primitive.result)
         case Contract():
             return (primitive.left, primitive.right, primitive.initial, primitive.result)
-        case Call():
+        case Call() | Control():
             return ()
 
 
 def reads(primitive: Primitive) -> tuple[str, ...]:
     """Buffers read, each once, in order."""
-    return primitive.ins if isinstance(primitive, Call) else buffers_read(*expressions(primitive))
+    match primitive:
+        case Call():
+            return primitive.ins
+        case Control():
+            return () if primitive.condition is None else (primitive.condition,)
+        case _:
+            return buffers_read(*expressions(primitive))
 
 
 def writes(primitive: Primitive) -> tuple[str, ...]:
-    return primitive.outs if isinstance(primitive, Call) else (primitive.out,)
+    match primitive:
+        case Call():
+            return primitive.outs
+        case Control():
+            return ()
+        case _:
+            return (primitive.out,)
 
 
 def loads_of(primitive: Primitive) -> tuple[Load, ...]:
@@ -149,6 +177,10 @@ def loads_of(primitive: Primitive) -> tuple[Load, ...]:
 
 def describe(primitive: Primitive) -> str:
     """One line, stable: for dumps, golden tests and error context."""
+    if isinstance(primitive, Control):
+        return " ".join(
+            [primitive.kind, *([str(primitive.count)] if primitive.count else []), *("%" + name for name in reads(primitive))]
+        )
     if isinstance(primitive, Call):
         reads_text = ", ".join("%" + name for name in primitive.ins)
         return f"{', '.join('%' + name for name in primitive.outs)} = call {primitive.kernel}({reads_text})"

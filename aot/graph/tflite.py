@@ -20,13 +20,19 @@ from tflite.BuiltinOptions2 import BuiltinOptions2
 
 from aot.errors import CompileError
 from aot.graph.flatbuffer import Table, options_object, root
+from aot.graph.flexbuffer import read_map
 from aot.graph.ir import Graph, Model, Node, Signature, Value
 from aot.graph.operator import Operator
 from aot.graph.shapes import settle_shapes
 from aot.graph.tflite_tensor import Buffers, Tensor, read_tensor
+from aot.graph.variables import States, Variables
 
 MAX_FILE_NBYTES = 1 << 30
 SCHEMA_VERSION = 3
+MAX_NESTING, MAX_INLINED_NODES = 8, 10_000
+"""How deep subgraphs may run others, and how many nodes that may be, each counted as often as it is run from another place."""
+CUSTOM = "CUSTOM"
+"""The builtin operator that stands for one known by its custom code, and what such an operator says its options are."""
 OPERATOR_NAMES = {code: name for name, code in vars(BuiltinOperator).items() if isinstance(code, int)}
 OPTIONS_NAMES = {code: name for name, code in vars(BuiltinOptions).items() if isinstance(code, int)}
 OPTIONS2_NAMES = {code: name for name, code in vars(BuiltinOptions2).items() if isinstance(code, int)}
@@ -66,6 +72,9 @@ class _Reader:
         self.root = root(data, b"TFL3", "")
         self.buffers = Buffers(self.root.tables(4, "buffer"))
         self.used_buffers: set[int] = set()
+        self.subgraphs: list[_SubgraphReader] = []
+        self.graphs: dict[int, Graph | None] = {}
+        self.variables = Variables(operators)
 
     def model(self, name: str) -> Model:
         if (version := self.root.number(0, "I")) != SCHEMA_VERSION:
@@ -73,8 +82,8 @@ class _Reader:
         tables = self.root.tables(2, "subgraph")
         if not tables:
             raise CompileError("has no subgraph")
-        readers = [_SubgraphReader(self, table, number, len(tables)) for number, table in enumerate(tables)]
-        graphs = tuple(reader.graph() for reader in readers)
+        self.subgraphs = [_SubgraphReader(self, table, number, len(tables)) for number, table in enumerate(tables)]
+        graphs = tuple(self.variables.initialised(self.graph(number)) for number in range(len(self.subgraphs)))
         if not graphs[0].outputs:
             raise CompileError("has no outputs")
         return Model(
@@ -86,6 +95,15 @@ class _Reader:
             constant_nbytes=sum(self.buffers.extent(number)[1] for number in self.used_buffers),
             metadata=dict(self._metadata(table) for table in self.root.tables(6, "metadata")),
         )
+
+    def graph(self, number: int, depth: int = 0) -> Graph:
+        """A subgraph, read when it is first needed: by the model, or by a node that runs it. CompileError if it runs itself."""
+        if number not in self.graphs:
+            self.graphs[number] = None
+            self.graphs[number] = self.subgraphs[number].graph(depth)
+        if (found := self.graphs[number]) is None:
+            raise CompileError(f"subgraph {number} runs itself")
+        return found
 
     @cached_property
     def operator_codes(self) -> list[tuple[str, str]]:
@@ -110,21 +128,26 @@ class _SubgraphReader:
     """One subgraph being read: tensors only as its nodes need them, values in the order of their first use."""
 
     def __init__(self, file: _Reader, table: Table, number: int, count: int) -> None:
-        self.file = file
+        self.file, self.depth = file, 0
         self.table = table if count > 1 else replace(table, path="")
         self.name = "main" if number == 0 else f"subgraph{number}"
         self.tensors = self.table.tables(0, "tensor")
         self.found: dict[int, Tensor] = {}
         self.written: set[str] = set()
+        self.states = States(self.file.variables, "" if number == 0 else f"{self.name}_")
 
-    def graph(self) -> Graph:
+    def graph(self, depth: int) -> Graph:
+        """The subgraph, `depth` levels below the one that is an entry of the model."""
+        self.depth = depth
         inputs = self._inputs()
-        nodes = tuple(self._node(number, table) for number, table in enumerate(self.table.tables(3, "node")))
+        read = (self._node(number, table) for number, table in enumerate(self.table.tables(3, "node")))
+        nodes = tuple(node for node in read if node is not None)
         outputs = tuple(self._output(index) for index in self._indices(self.table, 2, "outputs"))
-        found = {tensor.value.name: tensor for tensor in self.found.values()}
-        order = dict.fromkeys(chain(inputs, *((*node.inputs, *node.outputs) for node in nodes), outputs))
-        graph = Graph(self.name, tuple(found[name].value for name in order if name), nodes, inputs, outputs)
-        dynamic = frozenset(name for name, tensor in found.items() if tensor.dynamic)
+        values = {tensor.value.name: tensor.value for tensor in self.found.values()} | self.states.values
+        updates = self.states.updates
+        order = dict.fromkeys(chain(inputs, *((*node.inputs, *node.outputs) for node in nodes), outputs, *updates))
+        graph = Graph(self.name, tuple(values[name] for name in order if name), nodes, inputs, outputs, updates)
+        dynamic = frozenset(tensor.value.name for tensor in self.found.values() if tensor.dynamic)
         graph.verify()
         try:
             return settle_shapes(graph, self.file.operators, dynamic)
@@ -135,6 +158,8 @@ class _SubgraphReader:
         """A tensor by its number, read when it is first needed."""
         if index not in self.found:
             tensor = read_tensor(self.tensors[index], f"t{index}", self.file.buffers)
+            if tensor.value.is_variable and self.name != "main":
+                tensor = replace(tensor, value=replace(tensor.value, name=f"{self.name}_t{index}"))
             if tensor.value.is_constant:
                 self.file.used_buffers.add(tensor.buffer)
             self.found[index] = tensor
@@ -156,31 +181,75 @@ class _SubgraphReader:
         value = self.tensor(index).value
         if not self._is_readable(index):
             raise self._error("", f"its output {_label(value)} is never written")
-        return value.name
+        if value.name in self.states.handles:
+            raise self._error("", f"its output {_label(value)} is a resource, not data")
+        return self.states.current(value.name)
 
-    def _node(self, number: int, table: Table) -> Node:
+    def _node(self, number: int, table: Table) -> Node | None:
+        """A node; None for one that only says what a variable holds."""
         code = table.number(0, "I")
         if code >= len(self.file.operator_codes):
             table.fail(f"its operator code {code} is not in the file, which has {len(self.file.operator_codes)}")
         name, custom = self.file.operator_codes[code]
+        if name == CUSTOM and custom in self.file.operators and self.file.operators[custom].options == CUSTOM:
+            name = custom
         outputs = self._indices(table, 2, "outputs")
         label = f" {_label(self.tensor(outputs[0]).value)}" if outputs else ""
         where = f"node {number} {name}{label}"
         if name not in self.file.operators:
-            which = f"custom operator '{custom}'" if name == "CUSTOM" else f"operator {name}"
+            which = f"custom operator '{custom}'" if name == CUSTOM else f"operator {name}"
             raise self._error(where, f"{which} is not supported", "`aot ops` lists those that are")
         operator = self.file.operators[name]
-        inputs = tuple(
-            None if index < 0 else self._read(index, where) for index in self._indices(table, 1, "inputs", optional=True)
-        )
+        inputs = self._indices(table, 1, "inputs", optional=True)
+        reads = tuple(None if index < 0 else self._read(index, where) for index in inputs)
         writes = tuple(self._write(index, where) for index in outputs)
-        return Node(name, inputs, writes, operator.read(self._options(table, operator, where)), number)
+        node = Node(name, reads, writes, operator.read(self._options(table, operator, where)), number)
+        try:
+            return self._resolved(node, operator, [None if index < 0 else self.tensor(index).value for index in inputs])
+        except CompileError as error:
+            raise error if error.where else self._error(where, error.what, error.hint) from None
+
+    def _resolved(self, node: Node, operator: Operator, inputs: list[Value | None]) -> Node | None:
+        """The node without side effects: what it does to variables is data flow. `inputs`: what it reads in the file."""
+        graphs = [self._subgraph(index) for index in operator.subgraphs(node.attributes)]
+        match node.op, inputs, node.outputs:
+            case "VAR_HANDLE", [], (handle,):
+                return self.states.handle(handle, node.attributes)
+            case "READ_VARIABLE", [Value(name=handle)], (out,):
+                return self.states.read(handle, self._value(out))
+            case "ASSIGN_VARIABLE", [Value(name=handle), Value()], ():
+                assert node.inputs[1] is not None
+                return self.states.assign(handle, self._value(node.inputs[1]))
+            case "CALL_ONCE", [], () if graphs:
+                return self.file.variables.run_once(graphs[0])
+            case (("VAR_HANDLE" | "READ_VARIABLE" | "ASSIGN_VARIABLE" | "CALL_ONCE"), _, _):
+                raise CompileError(f"has {len(inputs)} inputs and {len(node.outputs)} outputs")
+        if any(value is not None and value.name in self.states.handles for value in inputs):
+            raise CompileError("reads a resource as if it were data")
+        stateful = self.states.with_state(node, operator, inputs)
+        return self.states.with_graphs(stateful, graphs) if graphs else stateful
+
+    def _subgraph(self, index: int) -> Graph:
+        if not 0 <= index < len(self.file.subgraphs):
+            raise CompileError(f"runs subgraph {index}, but the file has {len(self.file.subgraphs)}")
+        if self.depth >= MAX_NESTING:
+            raise CompileError(f"its subgraphs are nested deeper than {MAX_NESTING}")
+        graph = self.file.graph(index, self.depth + 1)
+        if graph.nesting >= MAX_NESTING or graph.weight > MAX_INLINED_NODES:
+            raise CompileError(
+                f"its subgraphs have {graph.weight} nodes in {graph.nesting} levels, more than {MAX_INLINED_NODES} in {MAX_NESTING}"
+            )
+        return graph
+
+    def _value(self, name: str) -> Value:
+        """A value by its name, as far as the subgraph has been read."""
+        return self.states.values[name] if name in self.states.values else self.tensor(int(name[1:])).value
 
     def _read(self, index: int, where: str) -> str:
         value = self.tensor(index).value
         if not self._is_readable(index):
             raise self._error(where, f"reads {_label(value)} before it is written")
-        return value.name
+        return self.states.current(value.name)
 
     def _is_readable(self, index: int) -> bool:
         """Whether a tensor has content by now. One of size 0 that nobody writes has all the content it can have."""
@@ -201,7 +270,9 @@ class _SubgraphReader:
         return value.name
 
     def _options(self, table: Table, operator: Operator, where: str) -> object:
-        """The object of the operator's options table; None if the file has none or the operator takes none."""
+        """The object of the operator's options table, or the map of a custom one's; None if the file has none or it takes none."""
+        if operator.options == CUSTOM:
+            return self._custom_options(table, where)
         first, second = table.number(3, "B"), table.number(11, "B")
         found = table.table(12, "options") if second else table.table(4, "options") if first else None
         if operator.options is None or found is None:
@@ -210,6 +281,16 @@ class _SubgraphReader:
         if kind != operator.options:
             raise self._error(where, f"its options are {kind}, not {operator.options}")
         return options_object(found, kind)
+
+    def _custom_options(self, table: Table, where: str) -> object:
+        """The FlexBuffer map that a custom operator's options are."""
+        if table.number(9, "Q"):
+            raise self._error(where, "its custom options lie outside the flatbuffer, which is not supported")
+        found = table.numbers(5, "u1", "custom options")
+        try:
+            return read_map(b"" if found is None else found.tobytes())
+        except CompileError as error:
+            raise self._error(where, error.what, error.hint) from None
 
     def _indices(self, table: Table, slot: int, what: str, optional: bool = False) -> list[int]:
         """A vector of tensor numbers, each inside the subgraph (-1: absent, where `optional`)."""

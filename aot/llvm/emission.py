@@ -16,7 +16,7 @@ from llvmlite import ir
 
 from aot.errors import InternalError
 from aot.graph.ir import DType
-from aot.graph.primitive import Call
+from aot.graph.primitive import Call, Control
 from aot.llvm.expressions import Scalars
 from aot.llvm.types import I1, I8, I32, POINTER, Builder, Value, known_integer, memory_type
 from aot.lower.indexing import strides
@@ -97,7 +97,7 @@ class KernelFunction:
     def extents(self) -> tuple[int, ...]:
         """How far each axis of the instruction runs: its space, then its window."""
         instruction = self.implementation.instruction
-        if isinstance(instruction, Call):
+        if isinstance(instruction, Call | Control):
             return ()
         return (*instruction.space, *getattr(instruction, "window", ()))
 

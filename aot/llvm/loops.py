@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from aot.errors import InternalError
 from aot.graph.expr import Affine, Axis, IndexMap, Load, Table, walk
-from aot.graph.primitive import Call, Contract, Map, Primitive, Reduce, expressions, loads_of, store_of
+from aot.graph.primitive import Call, Contract, Control, Map, Primitive, Reduce, describe, expressions, loads_of, store_of
 from aot.llvm import arithmetic
 from aot.llvm.emission import Index, KernelFunction
 from aot.llvm.expressions import Scalars, index_range, straighten, uniform
@@ -23,8 +23,8 @@ from aot.lower.indexing import strides
 def emit_generic(function: KernelFunction) -> None:
     """Fill the body for the function's own instruction (not a Call)."""
     instruction = function.implementation.instruction
-    if isinstance(instruction, Call):
-        raise InternalError(f"call {instruction.kernel} has no generic code")
+    if isinstance(instruction, Call | Control):
+        raise InternalError(f"{describe(instruction)} has no generic code")
     if 0 not in instruction.space:
         Nest(function, instruction).emit()
 
@@ -279,5 +279,5 @@ def _cut(index: IndexMap, size: int, rank: int, extents: Sequence[int]) -> Cut |
 def tables_of(primitive: Primitive) -> tuple[Table, ...]:
     """Every index table that needs data: the ones not on a line."""
     maps = [index for load in loads_of(primitive) for index in load.index]
-    maps += [] if isinstance(primitive, Call) else store_of(primitive)
+    maps += [] if isinstance(primitive, Call | Control) else store_of(primitive)
     return tuple(dict.fromkeys(index for index in maps if isinstance(index, Table) and isinstance(straighten(index), Table)))

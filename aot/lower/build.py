@@ -17,21 +17,22 @@ from aot.graph.primitive import Map, identity, reads, writes
 from aot.lower.program import Buffer, Program, Role
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     import numpy as np
 
-    from aot.graph.ir import Graph, Node, Value
+    from aot.graph.ir import Graph, Site, Value
     from aot.graph.operator import Operator
     from aot.graph.primitive import Primitive
 
 
 def build_program(graph: Graph, operators: Mapping[str, Operator]) -> Program:
     """The Program that computes `graph`. CompileError from an operator's lowering, or for an operator that the table lacks."""
-    builder = _Builder(graph)
+    builder = _Builder(graph, operators)
     for node in graph.nodes:
-        builder.lower(node, operators)
+        builder.lower(graph.site(node), node.index)
     outputs = builder.outputs()
+    builder.update_state()
     program = builder.program(outputs)
     program.verify()
     return program
@@ -42,8 +43,10 @@ class _Builder:
     """The Program under construction. `base` maps a view to the buffer whose bytes it shares."""
 
     graph: Graph
+    operators: Mapping[str, Operator]
     buffers: dict[str, Buffer] = field(default_factory=dict)
     base: dict[str, str] = field(default_factory=dict)
+    inlined: int = 0
     instructions: list[Primitive] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -64,7 +67,14 @@ class _Builder:
             raise InternalError(f"graph {self.graph.name}: two buffers would be named %{value.name}")
         data = None if role == "output" else value.data
         self.buffers[value.name] = Buffer(
-            value.name, value.dtype, value.shape, role, data=data, quantisation=value.quantisation, label=value.label
+            value.name,
+            value.dtype,
+            value.shape,
+            role,
+            data=data,
+            quantisation=value.quantisation,
+            label=value.label,
+            initial=value.content if role == "state" else None,
         )
 
     def root(self, name: str) -> str:
@@ -73,20 +83,48 @@ class _Builder:
             name = self.base[name]
         return name
 
-    def lower(self, node: Node, operators: Mapping[str, Operator]) -> None:
-        """Append the node's primitives; an output that none of them writes is a view of the first input."""
-        site = self.graph.site(node)
-        if node.op not in operators:
+    def lower(self, site: Site, index: int) -> None:
+        """Append the node's primitives; an output that none of them writes is a view of the first input. `index`: of the node that
+        the reports name (for one in a sub-graph, that which runs it)."""
+        node = site.node
+        if node.op not in self.operators:
             raise site.error("this operator is not supported")
-        lowering = Lowering(node.outputs[0] if node.outputs else f"node{node.index}", node.index, [], [])
-        operators[node.op].lower(site, lowering)
-        for value in lowering.values:
-            self.add(value, "constant" if value.is_constant else "temporary")
-        self.instructions += [replace(primitive, nodes=(node.index,)) for primitive in lowering.primitives]
-        written = {name for primitive in lowering.primitives for name in writes(primitive)}
+        start = len(self.instructions)
+        lowering = Lowering(node.outputs[0] if node.outputs else f"node{index}", index, [], [], inline_graph=self.inline)
+        self.operators[node.op].lower(site, lowering)
+        self.take(lowering)
+        written = {name for primitive in self.instructions[start:] for name in writes(primitive)}
         for output in site.outputs:
             if output.name not in written:
-                self.alias(output, site.input(0), node.index)
+                self.alias(output, site.input(0), index)
+
+    def take(self, lowering: Lowering) -> None:
+        """Append what a lowering has collected so far."""
+        for value in lowering.values:
+            if value.name not in self.buffers:
+                self.add(value, "constant" if value.is_constant else "temporary")
+        for name, window in lowering.windows.items():
+            self.base[name] = window.base
+            self.buffers[name] = replace(self.buffers[name], offset=window.offset, slide=window.slide)
+        self.instructions += [replace(primitive, nodes=(lowering.node,)) for primitive in lowering.primitives]
+        lowering.primitives.clear()
+
+    def inline(self, lowering: Lowering, graph: Graph, inputs: Sequence[str]) -> tuple[str, ...]:
+        """Append the nodes of a sub-graph that the lowered node runs; see `Lowering.inline`. Its inputs are views of `inputs`."""
+        self.take(lowering)
+        self.inlined += 1
+        inner = renamed(graph, f"{lowering.prefix}_g{self.inlined}_")
+        for value in inner.values:
+            self.add(value, "constant" if value.is_constant else "temporary")
+        for value, outer in zip((inner[name] for name in inner.inputs), inputs, strict=True):
+            root = self.buffers[self.root(outer)]
+            if root.data is None:
+                self.base[value.name] = root.name
+            else:
+                self.buffers[value.name] = replace(self.buffers[value.name], role="constant", data=_reshaped(root.data, value))
+        for node in inner.nodes:
+            self.lower(inner.site(node), lowering.node)
+        return inner.outputs
 
     def alias(self, out: Value, source: Value, node: int) -> None:
         """Make `out` the same bytes as `source`, by a view where both may share storage, else by a copy."""
@@ -96,7 +134,7 @@ class _Builder:
         is_output = self.buffers[out.name].role == "output"
         if root.data is not None and not is_output:
             self.buffers[out.name] = replace(self.buffers[out.name], role="constant", data=_reshaped(root.data, out))
-        elif root.role == "state" or (is_output and root.role != "temporary"):
+        elif is_output and root.role != "temporary":
             self.copy(out.name, root.name, (node,))
         elif is_output:
             self.base[root.name] = out.name
@@ -117,6 +155,22 @@ class _Builder:
         value = Load(source, identity(len(target.shape)), target.dtype)
         self.instructions.append(Map(out, target.shape, value, nodes=nodes))
 
+    def update_state(self) -> None:
+        """Append, after everything else, copies of the new contents to their variables. What reads a variable reads the old content."""
+        changed = [(variable, name) for variable, name in self.graph.updates if self.root(name) != variable]
+        moved = dict.fromkeys(self.root(name) for _, name in changed if self.buffers[self.root(name)].role == "state")
+        held = {name: self.held(name) for name in moved}
+        for variable, name in changed:
+            producer = self.graph.producers.get(name)
+            self.copy(variable, held.get(self.root(name), name), () if producer is None else (producer.index,))
+
+    def held(self, variable: str) -> str:
+        """A temporary copy of a variable's old content, for another variable that takes it."""
+        copy = replace(self.buffers[variable], name=self.free(f"{variable}_held"), role="temporary", initial=None)
+        self.buffers[copy.name] = copy
+        self.copy(copy.name, variable, ())
+        return copy.name
+
     def free(self, name: str) -> str:
         """`name`, or with the first number after it that makes it unique."""
         found, count = name, 1
@@ -131,7 +185,7 @@ class _Builder:
             if self.buffers[name].role == "output" and name not in found:
                 found.append(name)
                 continue
-            copy = replace(self.buffers[name], name=self.free(f"{name}_output"), role="output", data=None)
+            copy = replace(self.buffers[name], name=self.free(f"{name}_output"), role="output", data=None, initial=None)
             self.buffers[copy.name] = copy
             producer = self.graph.producers.get(name)
             self.copy(copy.name, name, () if producer is None else (producer.index,))
@@ -145,6 +199,20 @@ class _Builder:
             view = buffer.name in self.base
             buffers.append(replace(buffer, base=self.root(buffer.name), role="temporary") if view else buffer)
         return without_unused(Program(self.graph.name, tuple(buffers), tuple(self.instructions), self.graph.inputs, outputs))
+
+
+def renamed(graph: Graph, prefix: str) -> Graph:
+    """The graph with `prefix` before the name of every value."""
+
+    def names(given: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(prefix + name for name in given)
+
+    nodes = tuple(
+        replace(node, inputs=tuple(name and prefix + name for name in node.inputs), outputs=names(node.outputs))
+        for node in graph.nodes
+    )
+    values = tuple(replace(value, name=prefix + value.name) for value in graph.values)
+    return replace(graph, values=values, nodes=nodes, inputs=names(graph.inputs), outputs=names(graph.outputs))
 
 
 def _reshaped(data: np.ndarray, like: Value | Buffer) -> np.ndarray:

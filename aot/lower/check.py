@@ -7,6 +7,7 @@ reads and writes, the instructions' stores, and the offsets. A step counts as it
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,8 @@ import numpy as np
 
 from aot.errors import InternalError
 from aot.graph.expr import Affine
-from aot.graph.primitive import Call, store_of
+from aot.graph.primitive import Call, Control, store_of
+from aot.lower.blocks import trace
 from aot.lower.plan import scratch_name
 
 if TYPE_CHECKING:
@@ -32,8 +34,8 @@ def check_plan(plan: Plan) -> None:
     """Raise InternalError unless, in the order of the steps, every read finds the bytes that the right buffer wrote there."""
     replay = _Replay(plan)
     replay.check_addresses()
-    for number, step in enumerate(plan.schedule.steps):
-        replay.run(number, step)
+    for number, (step, counts) in enumerate(replay.trace):
+        replay.run(number, step, counts)
     replay.check_end()
 
 
@@ -51,12 +53,15 @@ class _Replay:
         for name in self.program.inputs:
             self.written[name] = np.ones(self.program[name].nbytes, bool)
             self.mark(name, self.written[name])
+        steps = plan.schedule.steps
+        order = trace([plan.schedule.implementation(step).instruction for step in steps])
+        self.trace = tuple((steps[position], counts) for position, counts in order)
         self.ends = self._ends()
 
     def _ends(self) -> dict[int, list[str]]:
         """For each step the storages that no later step names, and that are no outputs: what was written to them is forgotten then."""
         last: dict[str, int] = {}
-        for number, step in enumerate(self.plan.schedule.steps):
+        for number, (step, _) in enumerate(self.trace):
             chosen = self.plan.schedule.implementation(step)
             last.update((name, number) for name in self.storages((*chosen.reads, *chosen.writes)))
         kept = {self.program.storage(name) for name in self.program.outputs}
@@ -90,8 +95,11 @@ class _Replay:
         if self.plan.workspace_nbytes % self.plan.align or any(self.plan.align % life.align for life in self.plan.lifetimes):
             raise InternalError(f"workspace of {self.plan.workspace_nbytes} bytes, align {self.plan.align}")
 
-    def run(self, number: int, step: Step) -> None:
-        """One step: reads find their bytes, writes touch only what is allowed, scratch is poisoned before and after."""
+    def run(self, number: int, step: Step, counts: tuple[int, ...]) -> None:
+        """One step: reads find their bytes, writes touch only what is allowed, scratch is poisoned before and after.
+
+        `counts`: the turns of each loop around it.
+        """
         chosen = self.plan.schedule.implementation(step)
         where = f"step {number} ({chosen.kernel})"
         reads, writes = self.storages(chosen.reads), self.storages(chosen.writes)
@@ -101,7 +109,7 @@ class _Replay:
         self.poison(step, chosen, where, (*reads, *writes))
         for name in writes:
             self.check_kept(name, f"{where} adds to")
-            now = written_bytes(self.program, chosen.instruction, name)
+            now = written_bytes(self.program, chosen.instruction, name, counts)
             self.mark(name, now)
             self.written[name] = self.written_to(name) | now
         for name in self.ends.get(number, ()):
@@ -182,10 +190,10 @@ def _meet(a: range, b: range) -> bool:
     return bool(a) and bool(b) and a.start < b.stop and b.start < a.stop
 
 
-def written_bytes(program: Program, instruction: Primitive, storage: str) -> np.ndarray:
-    """Which bytes of a storage an instruction writes."""
+def written_bytes(program: Program, instruction: Primitive, storage: str, counts: tuple[int, ...] = ()) -> np.ndarray:
+    """Which bytes of a storage an instruction writes; through a window, in all turns of the loops around it together."""
     found = np.zeros(program[storage].nbytes, bool)
-    if isinstance(instruction, Call):
+    if isinstance(instruction, Call | Control):
         found[:] = True
         return found
     out = program[instruction.out]
@@ -196,7 +204,13 @@ def written_bytes(program: Program, instruction: Primitive, storage: str) -> np.
         elements[...] = True
     elif 0 not in instruction.space:
         elements[_indices(store_of(instruction), instruction.space)] = True
-    return np.repeat(elements.reshape(-1), out.dtype.nbytes)
+    through = np.repeat(elements.reshape(-1), out.dtype.nbytes)
+    if not out.is_window:
+        return through
+    for turns in itertools.product(*(range(count) for count, step in zip(counts, out.slide) if step)):
+        start = out.offset + sum(step * turn for step, turn in zip(filter(None, out.slide), turns))
+        found[start : start + out.nbytes] |= through
+    return found
 
 
 def _indices(store: tuple[IndexMap, ...], space: Shape) -> tuple[np.ndarray, ...]:

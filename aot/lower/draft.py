@@ -12,7 +12,7 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from aot.graph.expr import Const, Expr, Load, Lookup, children, loads, walk
-from aot.graph.primitive import Call, Contract, Map, Primitive, Reduce, expressions, identity, reads, store_of, writes
+from aot.graph.primitive import Call, Contract, Control, Map, Primitive, Reduce, expressions, identity, reads, store_of, writes
 from aot.lower.build import without_unused
 from aot.lower.indexing import bounds, linear, same
 
@@ -127,10 +127,12 @@ def normal_store(store: tuple[IndexMap, ...], space: Shape, shape: Shape) -> tup
 
 def disjoint(a: Primitive, b: Primitive, program: Program) -> bool:
     """Whether two instructions provably write different elements of the storage that they share."""
-    if isinstance(a, Call) or isinstance(b, Call) or program[a.out].shape != program[b.out].shape:
+    if isinstance(a, Call | Control) or isinstance(b, Call | Control) or program[a.out].shape != program[b.out].shape:
         return False
     if 0 in a.space or 0 in b.space:
         return True
+    if a.out != b.out and (program[a.out].is_window or program[b.out].is_window):
+        return False
     ranges = ((bounds(one, a.space), bounds(other, b.space)) for one, other in zip(store_of(a), store_of(b), strict=True))
     return any(one[1] < other[0] or other[1] < one[0] for one, other in ranges)
 
@@ -166,4 +168,4 @@ def merged_nodes(*instructions: Primitive) -> tuple[int, ...]:
 
 def is_loop_nest(instruction: Primitive | None) -> bool:
     """Whether the instruction is made of expressions over a space that is not empty."""
-    return instruction is not None and not isinstance(instruction, Call) and 0 not in instruction.space
+    return instruction is not None and not isinstance(instruction, Call | Control) and 0 not in instruction.space

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aot.graph.primitive import Call, writes
+from aot.graph.primitive import Call, Control, writes
+from aot.lower.blocks import blockwise
 from aot.lower.draft import Draft
 from aot.lower.epilogue import forward_copies, fuse_epilogues
 from aot.lower.prologue import inline_maps
+from aot.lower.renewal import update_in_place
 from aot.lower.sums import separate_sums
 from aot.lower.tabulate import tabulate
 
@@ -28,7 +30,7 @@ def drop_dead_instructions(program: Program) -> Program:
     draft = Draft(program)
     for position in reversed(range(len(draft.slots))):
         instruction = draft.slots[position]
-        if instruction is None or isinstance(instruction, Call):
+        if instruction is None or isinstance(instruction, Call | Control):
             continue
         storages = draft.storages(writes(instruction))
         if all(program[storage].role == "temporary" and not draft.readers.get(storage) for storage in storages):
@@ -38,15 +40,16 @@ def drop_dead_instructions(program: Program) -> Program:
 
 LOWER_PASSES: tuple[tuple[LowerPass, str], ...] = (
     (drop_dead_instructions, "first, so that a result nobody reads does not count as a reader of what it was computed from"),
-    (forward_copies, "before the other fusions, while a copy is still a plain load: concatenation then costs nothing"),
+    (blockwise(forward_copies), "before the other fusions, while a copy is still a plain load: concatenation then costs nothing"),
     (
-        fuse_epilogues,
+        blockwise(fuse_epilogues),
         "before Maps merge with each other, so that an activation joins the reduction before it, not the Map after it",
     ),
     (
-        inline_maps,
+        blockwise(inline_maps),
         "after the reductions took their epilogues: what is left of chains of Maps, and data movement in front of reductions",
     ),
+    (update_in_place, "after the fusions: then a variable's new content is written by as few instructions as may be"),
     (separate_sums, "before tables of one number: it wants the operands of a sum as they are"),
     (tabulate, "last: the fused expressions show what depends on one 8-bit number alone"),
 )

@@ -11,7 +11,7 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from aot.graph.expr import Expr, Load, loads
-from aot.graph.primitive import Call, Contract, Map, Primitive, Reduce, reads, store_of
+from aot.graph.primitive import Call, Contract, Control, Map, Primitive, Reduce, reads, store_of
 from aot.lower.draft import looks_up
 from aot.lower.indexing import linear
 from aot.lower.lifetime import use_of
@@ -30,7 +30,7 @@ def elementwise_overwrites(program: Program, instruction: Primitive) -> tuple[st
     whichever view), no lookup reads it, and in a reduction only the result does. For kernels that read all operands of an element
     before they write it, in any order of elements. Constants and model inputs are left to the planner.
     """
-    if isinstance(instruction, Call) or 0 in instruction.space:
+    if isinstance(instruction, Call | Control) or 0 in instruction.space:
         return ()
     storage = program.storage(instruction.out)
     stored = linear(store_of(instruction), program[instruction.out].shape, instruction.space)

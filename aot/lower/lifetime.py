@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from aot.lower.blocks import loops
 from aot.lower.plan import Lifetime, scratch_name
 
 if TYPE_CHECKING:
@@ -71,10 +72,32 @@ def lifetimes(schedule: Schedule, io: Io, align: int = 4) -> tuple[Lifetime, ...
     if io == "workspace":
         for name in map(program.storage, program.outputs):
             spans[name] = (spans.get(name, (end, end))[0], end)
+    spans = _through_loops(spans, schedule)
     named = [
         Lifetime(name, program[name].nbytes, first, last, alignment(program[name], align)) for name, (first, last) in spans.items()
     ]
     return tuple(sorted((*named, *_scratch(schedule, align)), key=lambda life: (life.first, life.last, life.name)))
+
+
+def _through_loops(spans: dict[str, tuple[int, int]], schedule: Schedule) -> dict[str, tuple[int, int]]:
+    """The spans with those that reach into or out of a loop lasting through all of it: the next turn finds what the last one left."""
+    touched: dict[str, list[int]] = {}
+    instructions = [schedule.implementation(step).instruction for step in schedule.steps]
+    found = loops(instructions)
+    if not found:
+        return spans
+    for number, step in enumerate(schedule.steps):
+        chosen = schedule.implementation(step)
+        for name in dict.fromkeys(map(schedule.program.storage, (*chosen.reads, *chosen.writes))):
+            touched.setdefault(name, []).append(number)
+    longer = {}
+    for name, (first, last) in spans.items():
+        for start, end in found:
+            inside = any(start <= number <= end for number in touched.get(name, ()))
+            if inside and (first < start or last > end):
+                first, last = min(first, start), max(last, end)
+        longer[name] = (first, last)
+    return longer
 
 
 def _scratch(schedule: Schedule, align: int) -> tuple[Lifetime, ...]:

@@ -27,7 +27,9 @@ Role = Literal["input", "output", "constant", "temporary", "scratch", "state"]
 class Buffer:
     """A typed window on storage. `base`: the buffer whose bytes it shares, from its first byte on (None: its own storage).
 
-    A view has its base's size in bytes (a reshape). Roles: `input` and `output` are the caller's; `constant` has `data`.
+    A view has its base's size in bytes (a reshape), or is a window: the bytes from `offset` on, moved by `slide[k]` bytes with each
+    turn of the k-th `repeat` around it (the outermost first). Roles: `input` and `output` are the caller's; `constant` has `data`;
+    `state` is the caller's too, and keeps its content from one run to the next (`initial`: before the first).
     """
 
     name: str
@@ -39,6 +41,9 @@ class Buffer:
     quantisation: Quantisation | None = None
     label: str = ""
     align: int = 0
+    offset: int = 0
+    slide: tuple[int, ...] = ()
+    initial: np.ndarray | None = None
 
     @property
     def size(self) -> int:
@@ -49,9 +54,18 @@ class Buffer:
     def nbytes(self) -> int:
         return self.size * self.dtype.nbytes
 
+    @property
+    def is_window(self) -> bool:
+        return bool(self.offset or self.slide)
+
     def __str__(self) -> str:
         dims = "x".join(map(str, self.shape))
-        view = f" = view of %{self.base}" if self.base else ""
+        place = (
+            f" at {self.offset}" + "".join(f" + {step}*turn{depth}" for depth, step in enumerate(self.slide))
+            if self.is_window
+            else ""
+        )
+        view = f" = view of %{self.base}{place}" if self.base else ""
         return f"%{self.name}: {self.role} {self.dtype}[{dims}]{view}"
 
 
@@ -102,7 +116,7 @@ class Program:
             raise InternalError(f"program {self.name}: two buffers share a name")
         written = {buffer.name for buffer in self.buffers if buffer.role in ("input", "constant", "state") and buffer.base is None}
         for buffer in self.buffers:
-            if buffer.base is not None and self[buffer.base].nbytes != buffer.nbytes:
+            if buffer.base is not None and not self._fits(buffer):
                 raise InternalError(f"program {self.name}: view %{buffer.name} has another size than %{buffer.base}")
         for instruction in self.instructions:
             for name in reads(instruction):
@@ -115,6 +129,10 @@ class Program:
         for name in self.outputs:
             if self.storage(name) not in written:
                 raise InternalError(f"program {self.name}: output %{name} is never written")
+
+    def _fits(self, view: Buffer) -> bool:
+        base = self[self.storage(view.name)]
+        return view.offset + view.nbytes <= base.nbytes if view.is_window else view.nbytes == base.nbytes
 
     def __str__(self) -> str:
         lines = [f"program {self.name}"]

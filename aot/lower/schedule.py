@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from aot.graph.primitive import reads, writes
+from aot.lower.blocks import blocks, part
 from aot.lower.draft import disjoint
 from aot.lower.lifetime import use_of
 from aot.lower.plan import Schedule, Step
@@ -32,11 +33,23 @@ BEAM = 48
 def schedule(program: Program, choices: tuple[Choice, ...], io: Io = "caller", inplace: bool = True) -> Schedule:
     """The steps in an order that minimises peak memory: exactly if the graph branches little, by beam search otherwise.
 
-    `io` and `inplace` as for `plan`: they decide what counts as memory. Ties go to file order.
+    `io` and `inplace` as for `plan`: they decide what counts as memory. Ties go to file order. Control flow stays where it is: each
+    straight-line block is ordered by itself.
     """
-    count = len(program.instructions)
+    order: list[int] = []
+    for positions in blocks(program.instructions):
+        inner = program if len(positions) == len(program.instructions) else part(program, positions)
+        found = _best_order(inner, choices[positions.start : positions.stop], io, inplace)
+        order += [positions.start + position for position in found]
+        order += range(positions.stop, min(positions.stop + 1, len(program.instructions)))
+    steps = tuple(Step(position, 0, choices[position].implementation.rows.count) for position in order)
+    return Schedule(program, choices, steps)
+
+
+def _best_order(program: Program, choices: tuple[Choice, ...], io: Io, inplace: bool) -> tuple[int, ...]:
+    """Positions of straight-line instructions in the order with the smallest peak that is found."""
     problem = _Problem.of(program, choices, io, inplace)
-    best = tuple(range(count))
+    best = tuple(range(len(program.instructions)))
     for search in (_exact, _beam):
         peak = problem.peak(best)
         if peak <= problem.least_peak:
@@ -45,8 +58,7 @@ def schedule(program: Program, choices: tuple[Choice, ...], io: Io = "caller", i
         best = found or best
         if finished:
             break
-    steps = tuple(Step(position, 0, choices[position].implementation.rows.count) for position in best)
-    return Schedule(program, choices, steps)
+    return best
 
 
 def dependencies(program: Program) -> tuple[tuple[int, ...], ...]:

@@ -15,7 +15,7 @@ import numpy as np
 from aot.graph.evaluate import execute
 from aot.graph.expr import Cast, Const, Expr, Load, Lookup, axis, cast, children, rewrite, walk
 from aot.graph.ir import DType
-from aot.graph.primitive import Call, Contract, Map, Primitive, Reduce
+from aot.graph.primitive import Call, Contract, Control, Map, Primitive, Reduce
 from aot.lower.program import Buffer, Program
 
 BYTES = (DType.INT8, DType.UINT8)
@@ -97,7 +97,7 @@ def _rewritten(instruction: Primitive, change: Callable[[Expr, int], Expr]) -> P
             return replace(instruction, term=change(instruction.term, often), result=result)
         case Contract():
             return replace(instruction, result=change(instruction.result, prod(instruction.space)))
-        case Call():
+        case Call() | Control():
             return instruction
 
 

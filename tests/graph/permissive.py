@@ -6,6 +6,7 @@ import numpy as np
 import tflite
 
 from aot.graph.operator import Operator
+from aot.graph.ops import variable
 from tests.builder import options_table
 
 
@@ -23,4 +24,5 @@ def permissive(name: str, read=lambda options: None) -> Operator:
 
 
 ANYTHING = {name: permissive(name) for name in vars(tflite.BuiltinOperator) if name.isupper() and name not in ("CUSTOM", "WHERE")}
-"""All operators but WHERE."""
+ANYTHING |= {operator.name: operator for operator in variable.OPERATORS}
+"""All operators but WHERE; those that only name variables are the real ones."""

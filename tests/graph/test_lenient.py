@@ -14,13 +14,13 @@ from tests.builder import ModelBuilder
 
 
 def two_unsupported() -> bytes:
-    """COS, RELU of float16, RELU of float32."""
+    """WHERE, RELU of float16, RELU of float32."""
     m = ModelBuilder()
     x, y, z, out = (
         m.tensor(name, (1, 4), dtype) for name, dtype in zip("xyzo", ("float32", "float32", "float16", "float32"), strict=True)
     )
     half = m.tensor("h", (1, 4), "float16")
-    m.operator("COS", [x], [y])
+    m.operator("WHERE", [x], [y])
     m.operator("RELU", [half], [z])
     m.operator("RELU", [y], [out])
     return m.build([x, half], [z, out])
@@ -29,12 +29,12 @@ def two_unsupported() -> bytes:
 def test_every_unsupported_node_is_named() -> None:
     model = read_model(two_unsupported(), "m", Lenient(OPERATORS))
     found = refusals(model, OPERATORS)
-    assert [(node.index, node.op) for node, _ in found] == [(0, "COS"), (1, "RELU")]
+    assert [(node.index, node.op) for node, _ in found] == [(0, "WHERE"), (1, "RELU")]
     assert found[0][1] == "the operator is not supported" and "float16" in found[1][1]
 
 
 def test_compiling_still_refuses() -> None:
-    with pytest.raises(CompileError, match="COS is not supported"):
+    with pytest.raises(CompileError, match="WHERE is not supported"):
         read_model(two_unsupported(), "m", OPERATORS)
 
 

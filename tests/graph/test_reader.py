@@ -189,18 +189,24 @@ def test_metadata():
     assert read(m.build([x], [y])).metadata == {"": b"", "min_runtime_version": b"1.5.0"}
 
 
-def test_resources_are_values():
+def test_resources_become_data_flow():
+    m = ModelBuilder()
+    handle, x, y = m.tensor("handle", (), "resource"), m.tensor("x", (2,)), m.tensor("y", (2,))
+    m.operator("VAR_HANDLE", [], [handle], {"container": "", "shared_name": "state"})
+    m.operator("READ_VARIABLE", [handle], [y])
+    m.operator("ASSIGN_VARIABLE", [handle, x], [])
+    graph = read(m.build([x], [y])).main
+    assert not graph.nodes and graph.outputs == ("variable0",) and graph.updates == (("variable0", "t1"),)
+
+
+def test_a_variable_that_was_assigned_is_read_as_what_it_holds_by_then():
     m = ModelBuilder()
     handle, x, y = m.tensor("handle", (), "resource"), m.tensor("x", (2,)), m.tensor("y", (2,))
     m.operator("VAR_HANDLE", [], [handle], {"container": "", "shared_name": "state"})
     m.operator("ASSIGN_VARIABLE", [handle, x], [])
     m.operator("READ_VARIABLE", [handle], [y])
     graph = read(m.build([x], [y])).main
-    assert graph["t0"].dtype is DType.RESOURCE and [node.op for node in graph.nodes] == [
-        "VAR_HANDLE",
-        "ASSIGN_VARIABLE",
-        "READ_VARIABLE",
-    ]
+    assert graph.outputs == ("t1",) and graph.updates == (("variable0", "t1"),)
 
 
 def test_both_operator_code_fields():
@@ -227,7 +233,8 @@ def test_vectors_and_strings_in_options():
     seen = []
     table = {name: permissive(name, seen.append) for name in ("RESHAPE", "VAR_HANDLE")}
     read_model(one_operator("RESHAPE", [T((6,))], [T((2, 3))], {"new_shape": [2, 3]}), "x", table)
-    read_model(one_operator("VAR_HANDLE", [], [T((), "resource")], {"container": "box", "shared_name": "s"}), "x", table)
+    with pytest.raises(CompileError, match="its output 'out0' is a resource, not data"):
+        read_model(one_operator("VAR_HANDLE", [], [T((), "resource")], {"container": "box", "shared_name": "s"}), "x", table)
     assert seen[0].NewShapeAsNumpy().tolist() == [2, 3] and seen[1].Container() == b"box"
 
 
