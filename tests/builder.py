@@ -39,6 +39,16 @@ def options_table(op: str) -> str | None:
 
 
 @dataclass
+class Sparsity:
+    """SparsityParameters. A dimension is a number (dense, of that size) or a pair (segments, indices)."""
+
+    order: Sequence[int]
+    blocks: Sequence[int]
+    dimensions: Sequence[int | tuple[np.ndarray | Sequence[int], np.ndarray | Sequence[int]]]
+    dtype: str = "int32"
+
+
+@dataclass
 class _Tensor:
     name: str | bytes | None
     shape: Sequence[int] | None
@@ -49,6 +59,7 @@ class _Tensor:
     buffer: int
     variable: bool
     shape_signature: Sequence[int] | None
+    sparsity: Sparsity | None
 
 
 @dataclass
@@ -106,6 +117,7 @@ class ModelBuilder:
         buffer: int | None = None,
         variable: bool = False,
         shape_signature: Sequence[int] | None = None,
+        sparsity: Sparsity | None = None,
     ) -> int:
         """A tensor of the current subgraph; returns its index. `data` is converted to `dtype` (int4: packed)."""
         word = dtype if isinstance(dtype, str) else np.dtype(dtype).name
@@ -114,7 +126,7 @@ class ModelBuilder:
         scales = None if scale is None else [float(number) for number in np.atleast_1d(scale)]
         points = None if scales is None else [int(number) for number in np.broadcast_to(zero_point or 0, len(scales))]
         graph = self.graphs[-1]
-        graph.tensors.append(_Tensor(name, shape, word, scales, points, axis, buffer or 0, variable, shape_signature))
+        graph.tensors.append(_Tensor(name, shape, word, scales, points, axis, buffer or 0, variable, shape_signature, sparsity))
         return len(graph.tensors) - 1
 
     def constant(self, data: np.ndarray, dtype: str | None = None, name: str = "", **fields) -> int:
@@ -216,6 +228,30 @@ class _Writer:
             Quantization=quantisation,
             IsVariable=tensor.variable,
             ShapeSignature=self.numbers(tensor.shape_signature),
+            Sparsity=None if tensor.sparsity is None else self.sparsity(tensor.sparsity),
+        )
+
+    def sparsity(self, of: Sparsity) -> int:
+        return self.table(
+            "SparsityParameters",
+            TraversalOrder=self.numbers(of.order),
+            BlockMap=self.numbers(of.blocks),
+            DimMetadata=self.offsets([self.dimension(found, of.dtype) for found in of.dimensions]),
+        )
+
+    def dimension(self, found: int | tuple, dtype: str) -> int:
+        if isinstance(found, int):
+            return self.table("DimensionMetadata", Format=0, DenseSize=found)
+        kind = {"int32": "Int32Vector", "uint16": "Uint16Vector", "uint8": "Uint8Vector"}[dtype]
+        vectors = [self.table(kind, Values=self.numbers(array, dtype)) for array in found]
+        code = getattr(tflite.SparseIndexVector, kind)
+        return self.table(
+            "DimensionMetadata",
+            Format=1,
+            ArraySegmentsType=code,
+            ArraySegments=vectors[0],
+            ArrayIndicesType=code,
+            ArrayIndices=vectors[1],
         )
 
     def operator(self, node: _Operator) -> int:

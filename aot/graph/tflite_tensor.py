@@ -18,10 +18,14 @@ from aot.errors import CompileError
 from aot.graph.flatbuffer import Table
 from aot.graph.ir import DType, Quantisation, Shape, Value
 from aot.graph.shapes import MAX_RANK, has_elements, require_sane
+from aot.graph.tflite_sparsity import positions
 
 DTYPES = {code: DType(name.lower()) for name, code in vars(TensorType).items() if isinstance(code, int)}
 ACTIVATION_DTYPES = (DType.INT4, DType.INT8, DType.UINT8, DType.INT16, DType.UINT16)
 """Integer types that mean quantised numbers when they have a scale; the wider ones are mostly counts and indices."""
+
+MAX_DENSIFIED = 1 << 24
+"""The most elements of all sparse tensors together, once they are dense: what a few bytes of a file can ask for has an end."""
 
 
 @dataclass(frozen=True)
@@ -45,11 +49,12 @@ class Tensor:
 
 
 class Buffers:
-    """The file's buffers: bytes by number, decoded once however many tensors share them."""
+    """The file's buffers: bytes by number, decoded once however many tensors share them. densified: elements of sparse tensors so far."""
 
     def __init__(self, tables: list[Table]) -> None:
         self.tables = tables
         self._decoded: dict[tuple[int, DType], np.ndarray] = {}
+        self.densified = 0
 
     def extent(self, number: int) -> tuple[int, int]:
         """(position in the file, bytes) of a buffer; 0 bytes where it holds nothing. Buffer 0 is empty by convention."""
@@ -129,8 +134,6 @@ def _read(table: Table, name: str, label: str, buffers: Buffers) -> Tensor:
     dtype = DTYPES.get(code := table.number(1, "b"))
     if dtype is None:
         raise CompileError(f"its type has the unknown code {code}")
-    if table.offset(6, 4) is not None:
-        raise CompileError("is sparse, which is not supported", hint="convert the model without sparsity")
     buffer = table.number(2, "I")
     if buffer >= len(buffers.tables):
         raise CompileError(f"its buffer {buffer} is not in the file, which has {len(buffers.tables)}")
@@ -141,8 +144,25 @@ def _read(table: Table, name: str, label: str, buffers: Buffers) -> Tensor:
     shape, dynamic = _shape(table, dims, constant)
     require_sane(dtype, shape)
     quantisation = _quantisation(table.table(4, "quantisation"), dtype, shape, constant)
-    data = buffers.elements(buffer, dtype, math.prod(shape)).reshape(shape) if constant else None
+    sparsity = table.table(6, "sparsity")
+    if sparsity is not None:
+        data = _dense(sparsity, buffers, buffer, dtype, shape)
+    else:
+        data = buffers.elements(buffer, dtype, math.prod(shape)).reshape(shape) if constant else None
     return Tensor(Value(name, dtype, shape, quantisation, data, label, variable), dynamic, dims, buffer)
+
+
+def _dense(sparsity: Table, buffers: Buffers, buffer: int, dtype: DType, shape: Shape) -> np.ndarray:
+    """A sparse constant, spread out: 0 where the file stores nothing."""
+    if not buffers.extent(buffer)[1] or not has_elements(dtype):
+        raise CompileError(f"is sparse without being a constant of numbers ({dtype})")
+    buffers.densified += math.prod(shape)
+    if buffers.densified > MAX_DENSIFIED:
+        raise CompileError(f"the sparse tensors of the file have more than {MAX_DENSIFIED} elements")
+    where = positions(sparsity, shape)
+    data = np.zeros(math.prod(shape), dtype.np)
+    data[where] = buffers.elements(buffer, dtype, where.size)
+    return data.reshape(shape)
 
 
 def _shape(table: Table, dims: Shape, constant: bool) -> tuple[Shape, bool]:

@@ -313,7 +313,7 @@ CASES: dict[str, tuple[Callable[[], bytes], str]] = {
         lambda: patch(data := simple({"dtype": "int16"}), offset_of(tensor_table(data), 1), "b", 99),
         "tensor 0 'x': its type has the unknown code 99",
     ),
-    "sparse": (sparse, "tensor 0 'x': is sparse, which is not supported (convert the model without sparsity)"),
+    "sparse": (sparse, "tensor 0, sparsity: its field table is damaged"),
     "rank": (lambda: simple({"shape": (1,) * 9}), "tensor 0 'x': its shape has 9 dimensions, more than 8"),
     "negative": (lambda: simple({"shape": (2, -3)}), "tensor 0 'x': its shape has a negative dimension: [2, -3]"),
     "negative signature": (lambda: simple({"shape_signature": (2, -7)}), "its shape signature has a negative dimension: [2, -7]"),

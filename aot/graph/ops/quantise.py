@@ -1,4 +1,5 @@
-"""QUANTIZE and DEQUANTIZE: float32 to and from integers, integers to integers of another quantisation.
+"""QUANTIZE and DEQUANTIZE: float32 to and from integers, integers to integers of another quantisation. DENSIFY: a sparse constant
+as it is, for the reader has spread it out.
 
 Sources: tflite-micro, tensorflow/lite/micro/kernels/quantize_common.cc, dequantize_common.cc and
 tensorflow/lite/kernels/internal/reference/quantize.h, requantize.h, dequantize.h. What TFLite Micro lacks (uint8 from float32 and
@@ -122,7 +123,20 @@ def _dequantize_lower(site: Site, lowering: Lowering) -> None:
     lowering.append(Map(out.name, out.shape, expression, nodes=(site.node.index,)))
 
 
+# DENSIFY
+
+
+def _densify_check(site: Site) -> None:
+    checks.require_constant(site, site.input(0), "input")
+    checks.require_same_dtype(site, site.output, site.input(0))
+
+
+def _densify_lower(site: Site, lowering: Lowering) -> None:
+    lowering.append(Map(site.output.name, site.output.shape, load(site.input(0)), nodes=(site.node.index,)))
+
+
 OPERATORS = (
     Operator("QUANTIZE", None, lambda options: None, _infer, _quantize_check, _quantize_compute, _quantize_lower),
     Operator("DEQUANTIZE", None, lambda options: None, _infer, _dequantize_check, _dequantize_compute, _dequantize_lower),
+    Operator("DENSIFY", None, lambda options: None, _infer, _densify_check, lambda site, x: (x,), _densify_lower),
 )
