@@ -90,6 +90,23 @@ def sum_scales(scale_a: float, scale_b: float, output_scale: float, left_shift: 
     )
 
 
+def square_scale(scale_a: float, scale_b: float, output_scale: float, left_shift: int) -> float:
+    """Square to output, of SQUARED_DIFFERENCE. Source: tflite-micro, tensorflow/lite/micro/kernels/squared_difference.cc."""
+    twice_largest = 2 * max(_single(scale_a), _single(scale_b))
+    return twice_largest * twice_largest / ((1 << 2 * left_shift) * _single(output_scale))
+
+
+def quotient_scale(scale_a: float, scale_b: float, output_scale: float, single: bool = False) -> float:
+    """Quotient to output, of DIV. `single`: in float32, as LiteRT; TFLite Micro computes in doubles.
+
+    Source: tflite-micro, tensorflow/lite/micro/kernels/div.cc (until September 2026 it computed in float32 too).
+    """
+    if single:
+        with np.errstate(all="ignore"):
+            return float(np.float32(scale_a) / (np.float32(scale_b) * np.float32(output_scale)))
+    return _single(scale_a) / (_single(scale_b) * _single(output_scale))
+
+
 def _single(scale: float) -> float:
     """A scale as the float32 that the file holds, widened to double."""
     return float(np.float32(scale))
@@ -133,6 +150,7 @@ _FLOAT_RANGES: dict[str, tuple[float | None, float | None]] = {
     "relu": (0.0, None),
     "relu_n1_to_1": (-1.0, 1.0),
     "relu6": (0.0, 6.0),
+    "relu_0_to_1": (0.0, 1.0),
 }
 
 
@@ -247,6 +265,7 @@ __all__ = [
     "quantise_multiplier",
     "quantise_multipliers",
     "quantised_range",
+    "quotient_scale",
     "ratio_scale",
     "reciprocal_of_one_plus",
     "requantise",
@@ -254,5 +273,6 @@ __all__ = [
     "rounding_high_multiply",
     "rounding_shift_right",
     "saturating_shift_left",
+    "square_scale",
     "sum_scales",
 ]

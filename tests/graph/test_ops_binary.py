@@ -10,6 +10,7 @@ from aot.graph.expr import Load, Requantise, axis, loads, walk
 from aot.graph.primitive import Map
 from tests.graph.lowered import agree, extremes, primitives, read, sweep
 from tests.one_operator import T, binary, one_operator
+from tests.oracle import litert_runs
 
 OPERATORS = ("ADD", "SUB", "MUL")
 ZERO_POINTS = (-128, -1, 0, 127)
@@ -78,6 +79,79 @@ def test_other_types(op: str, dtype: str) -> None:
 
 
 @pytest.mark.parametrize("op", OPERATORS)
+def test_int16(op: str) -> None:
+    """The whole range, scales of every form (powers of two too), with and without `pot_scale_int16`."""
+    for case in sweep(
+        24,
+        scales=((0.001, 0.001), (2.0**-12, 2.0**-15), (2.0**-15, 2.0**-15), (1e-4, 3e-3), (0.0037, 0.00051)),
+        gain=(0.3, 1.0, 1.7),
+        power_of_two=(False, True),
+        activation=("NONE", "RELU", "RELU6"),
+        shapes=(((500,), (500,)), ((9, 60), (60,)), ((1, 9, 1), (3, 1, 60))),
+    ):
+        a, b = case["scales"]
+        product = a * b * 32768 if op == "MUL" else max(a, b)
+        options = {"fused_activation_function": case["activation"]}
+        options |= {} if op == "MUL" else {"pot_scale_int16": case["power_of_two"]}
+        inputs = [T(shape, "int16", scale) for shape, scale in zip(case["shapes"], (a, b))]
+        out = T(np.broadcast_shapes(*case["shapes"]), "int16", product / case["gain"])
+        model = one_operator(op, inputs, [out], options)
+        agree(model, *extremes(model))
+
+
+@pytest.mark.parametrize("op", ["ADD", "SUB"])
+def test_int16_zero_points(op: str) -> None:
+    for left, right, out in ((300, -5, 7), (32767, -32768, 0), (-32768, 32767, 32767)):
+        inputs = [T((200,), "int16", 0.001, left), T((200,), "int16", 0.003, right)]
+        model = one_operator(op, inputs, [T((200,), "int16", 0.004, out)], {})
+        agree(model, *extremes(model))
+
+
+@pytest.mark.parametrize("op", OPERATORS)
+def test_uint8(op: str) -> None:
+    """Old quantised models; LiteRT is the oracle."""
+    for case in sweep(
+        12,
+        shapes=BROADCASTS,
+        scales=((0.1, 0.1), (0.1, 0.01), (0.001, 0.2), (0.037, 0.051)),
+        gain=(0.3, 1.0, 1.7),
+        left=(0, 1, 128, 255),
+        right=(0, 128, 130, 255),
+        out=(0, 128, 255),
+        activation=("NONE", "RELU", "RELU6", "RELU_N1_TO_1"),
+    ):
+        a, b = case["scales"]
+        product = a * b * 128 if op == "MUL" else max(a, b)
+        quantisations = {
+            "left_q": (a, case["left"]),
+            "right_q": (b, case["right"]),
+            "output_q": (product / case["gain"], case["out"]),
+        }
+        model = binary(op, *case["shapes"], dtype="uint8", activation=case["activation"], **quantisations)
+        agree(model, *extremes(model), oracle=litert_runs)
+
+
+@pytest.mark.parametrize("op", OPERATORS)
+def test_int64(op: str) -> None:
+    for activation, shapes in zip(("NONE", "RELU", "RELU6", "RELU_N1_TO_1"), BROADCASTS):
+        model = binary(op, *shapes, dtype="int64", activation=activation)
+        agree(model, *extremes(model), oracle=litert_runs)
+
+
+def test_uint32_products() -> None:
+    for activation in ("NONE", "RELU6"):
+        model = binary("MUL", (4, 3), (3,), dtype="uint32", activation=activation)
+        agree(model, *extremes(model), oracle=litert_runs)
+
+
+@pytest.mark.parametrize("op", ["SUB", "MUL"])
+@pytest.mark.parametrize("activation", ["RELU", "RELU6", "RELU_N1_TO_1"])
+def test_activations_of_int32(op: str, activation: str) -> None:
+    values = np.array([-7, -1, 0, 1, 3, 8, 1 << 20], np.int32)
+    agree(binary(op, (7, 1), (1, 7), dtype="int32", activation=activation), [values.reshape(7, 1), values.reshape(1, 7)])
+
+
+@pytest.mark.parametrize("op", OPERATORS)
 def test_int32_wraps(op: str) -> None:
     limits = np.array([[-(1 << 31), (1 << 31) - 1, 1 << 30, -1]], np.int32)
     agree(binary(op, (1, 4), (4, 1), dtype="int32"), [limits, limits.reshape(4, 1)])
@@ -128,9 +202,10 @@ def test_the_larger_scale_needs_no_multiplication() -> None:
 @pytest.mark.parametrize(
     ("model", "sentence"),
     [
-        (binary("ADD", dtype="uint8", left_q=(0.1, 3)), "uint8 is not supported for 'in0'"),
-        (binary("ADD", dtype="int64"), "int64 is not supported for 'in0'"),
-        (binary("MUL", dtype="int32", activation="RELU"), "the fused activation relu is not supported for int32"),
+        (binary("ADD", dtype="uint32"), "uint32 is not supported for 'in0'"),
+        (binary("MUL", dtype="bool"), "bool is not supported for 'in0'"),
+        (binary("ADD", dtype="int32", activation="RELU"), "the fused activation relu is not supported for int32"),
+        (binary("SUB", dtype="int64", activation="TANH"), "the fused activation tanh is not supported"),
         (binary("ADD", activation="TANH"), "the fused activation tanh is not supported"),
         (binary("ADD", dtype="float32", activation="SIGN_BIT"), "the fused activation sign_bit is not supported"),
         (binary("ADD", output_q=(1e-9, 0)), "the output's scale 1e-09 is too small for inputs of scales 0.05 and 0.07"),

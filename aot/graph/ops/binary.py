@@ -1,8 +1,9 @@
-"""ADD, SUB and MUL: int8 and int16 (quantised), int32, float32; broadcasting, fused activation.
+"""ADD, SUB and MUL: int8, uint8 and int16 (quantised), int32, int64, float32 (MUL also uint32); broadcasting, fused activation.
 
 Quantised sums shift both inputs left, bring them to half the larger input scale's units, add, and rescale to the output.
+int16 does so too, also where the options say `pot_scale_int16`: TFLite Micro ignores that, and so do we.
 Source: tflite-micro, tensorflow/lite/micro/kernels/add_common.cc, sub_common.cc, mul_common.cc and
-tensorflow/lite/kernels/internal/reference/integer_ops/add.h, mul.h.
+tensorflow/lite/kernels/internal/reference/integer_ops/add.h, mul.h. What TFLite Micro lacks (uint8, int64, uint32): LiteRT.
 """
 
 from __future__ import annotations
@@ -15,31 +16,31 @@ import numpy as np
 
 from aot.graph import arithmetic
 from aot.graph.arithmetic import activation_name
-from aot.graph.expr import Binary, Expr, integer, mul
-from aot.graph.ir import DType, Shape, Site
-from aot.graph.operator import Lowering, Operator
+from aot.graph.expr import Binary, Expr, clamp, mul
+from aot.graph.ir import DType, Site
 from aot.graph.ops import checks
-from aot.graph.ops.broadcast import broadcast_shape, operand
 from aot.graph.ops.contraction import clamp_array, clamp_expr
-from aot.graph.ops.rescale import Rescale, finish, finish_array, offset, rescale
-from aot.graph.primitive import Map
+from aot.graph.ops.elementwise import Form, elementwise
+from aot.graph.ops.rescale import Rescale, finish, finish_array, offset, rescale, shifted_term, shifted_term_array
 
 Combine = Literal["add", "sub", "mul"]
 _NUMPY: dict[Combine, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {"add": np.add, "sub": np.subtract, "mul": np.multiply}
+QUANTISED = (DType.INT8, DType.UINT8, DType.INT16)
+_PLAIN = (DType.FLOAT32, DType.INT32, DType.INT64)
 
 
 @dataclass(frozen=True)
 class Arithmetic:
-    """Attributes of ADD, SUB and MUL."""
+    """Attributes of ADD, SUB, MUL and DIV."""
 
     activation: str = "none"
 
 
-def _read(options) -> Arithmetic:
+def read_activation(options) -> Arithmetic:
     return Arithmetic() if options is None else Arithmetic(activation_name(options.FusedActivationFunction()))
 
 
-def _activation(site: Site) -> str:
+def activation_of(site: Site) -> str:
     assert isinstance(site.node.attributes, Arithmetic)
     return site.node.attributes.activation
 
@@ -48,30 +49,56 @@ def _activation(site: Site) -> str:
 
 
 @dataclass(frozen=True)
-class _Plain:
-    """float32 with an activation, or wrapping int32."""
+class Clamp:
+    """A fused activation of numbers that are not quantised; without one an integer wraps."""
 
-    combine: Combine
     activation: str
+    dtype: DType
 
-    def array(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-        with np.errstate(all="ignore"):
-            result = _NUMPY[self.combine](left, right)
-        return clamp_array(result, self.activation) if result.dtype.kind == "f" else result
+    def array(self, x: np.ndarray) -> np.ndarray:
+        return clamp_array(x, self.activation) if self.dtype.is_float else np.clip(x, *self._limits)
 
-    def expression(self, left: Expr, right: Expr) -> Expr:
-        result = Binary(self.combine, left, right)
-        return clamp_expr(result, self.activation) if result.dtype.is_float else result
+    def expression(self, x: Expr) -> Expr:
+        if self.dtype.is_float:
+            return clamp_expr(x, self.activation)
+        return x if self.activation == "none" else clamp(x, *self._limits)
+
+    @property
+    def _limits(self) -> tuple[int, int]:
+        real_low, real_high = arithmetic.float_range(self.activation) or (-np.inf, np.inf)
+        low, high = self.dtype.limits
+        return int(max(low, real_low)), int(min(high, real_high))
 
 
 @dataclass(frozen=True)
-class _Ending:
+class _Plain:
+    """Numbers that are not quantised; integers wrap."""
+
+    combine: Combine
+    clamp: Clamp
+
+    def array(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+        with np.errstate(all="ignore"):
+            return self.clamp.array(_NUMPY[self.combine](left, right))
+
+    def expression(self, left: Expr, right: Expr) -> Expr:
+        return self.clamp.expression(Binary(self.combine, left, right))
+
+
+@dataclass(frozen=True)
+class Ending:
     """Zero point, bounds and type of a quantised output."""
 
     zero_point: int
     low: int
     high: int
     dtype: DType
+
+    def array(self, x: np.ndarray) -> np.ndarray:
+        return finish_array(x, self.zero_point, self.low, self.high, self.dtype)
+
+    def expression(self, x: Expr) -> Expr:
+        return finish(x, self.zero_point, self.low, self.high, self.dtype)
 
 
 @dataclass(frozen=True)
@@ -83,29 +110,23 @@ class _QuantisedSum:
     left_shift: int
     inputs: tuple[Rescale, Rescale]
     output: Rescale
-    ending: _Ending
+    ending: Ending
 
     def array(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
         terms = [
-            scale.array((x.astype(np.int32) - np.int32(zero_point)) << np.int32(self.left_shift))
+            shifted_term_array(x, zero_point, self.left_shift, scale)
             for x, zero_point, scale in zip((left, right), self.zero_points, self.inputs)
         ]
         total = self.output.array(_NUMPY[self.combine](*terms))
-        return finish_array(total, self.ending.zero_point, self.ending.low, self.ending.high, self.ending.dtype)
+        return self.ending.array(total)
 
     def expression(self, left: Expr, right: Expr) -> Expr:
         terms = [
-            self._term(offset(x, zero_point), scale) for x, zero_point, scale in zip((left, right), self.zero_points, self.inputs)
+            shifted_term(x, zero_point, self.left_shift, scale)
+            for x, zero_point, scale in zip((left, right), self.zero_points, self.inputs)
         ]
         total = self.output.expression(Binary(self.combine, *terms))
-        return finish(total, self.ending.zero_point, self.ending.low, self.ending.high, self.ending.dtype)
-
-    def _term(self, x: Expr, scale: Rescale) -> Expr:
-        """The scale of at least one input is exactly a half: multiplying by it takes one off the shift, without rounding."""
-        power = self.left_shift - 1 + scale.shift
-        if scale.multiplier == 1 << 30 and scale.shift <= 0 <= power:
-            return Binary("shl", x, integer(power))
-        return scale.expression(Binary("shl", x, integer(self.left_shift)))
+        return self.ending.expression(total)
 
 
 @dataclass(frozen=True)
@@ -114,71 +135,71 @@ class _QuantisedProduct:
 
     zero_points: tuple[int, int]
     output: Rescale
-    ending: _Ending
+    ending: Ending
 
     def array(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
         a, b = (x.astype(np.int32) - np.int32(zero_point) for x, zero_point in zip((left, right), self.zero_points))
-        return finish_array(self.output.array(a * b), self.ending.zero_point, self.ending.low, self.ending.high, self.ending.dtype)
+        return self.ending.array(self.output.array(a * b))
 
     def expression(self, left: Expr, right: Expr) -> Expr:
         product = mul(offset(left, self.zero_points[0]), offset(right, self.zero_points[1]))
         total = self.output.expression(product)
-        return finish(total, self.ending.zero_point, self.ending.low, self.ending.high, self.ending.dtype)
-
-
-_Form = _Plain | _QuantisedSum | _QuantisedProduct
-
-
-def _form(site: Site, combine: Combine) -> _Form:
-    if site.input(0).dtype in (DType.FLOAT32, DType.INT32):
-        return _Plain(combine, _activation(site))
-    (left_scale, left), (right_scale, right) = (checks.per_tensor(site, site.input(position)) for position in (0, 1))
-    scale, zero_point = checks.per_tensor(site, site.output)
-    ending = _Ending(zero_point, *checks.output_range(site, _activation(site), site.output), site.output.dtype)
-    if combine == "mul":
-        return _QuantisedProduct((left, right), rescale(site, arithmetic.product_scale(left_scale, right_scale, scale)), ending)
-    left_shift = arithmetic.ADD_LEFT_SHIFT[site.output.dtype]
-    one, two, out = (rescale(site, real) for real in arithmetic.sum_scales(left_scale, right_scale, scale, left_shift))
-    if out.shift > 0:
-        raise site.error(f"the output's scale {scale:.3g} is too small for inputs of scales {left_scale:.3g} and {right_scale:.3g}")
-    return _QuantisedSum(combine, (left, right), left_shift, (one, two), out, ending)
+        return self.ending.expression(total)
 
 
 # The operators.
 
 
-def _infer(site: Site) -> tuple[Shape, ...]:
-    checks.require_counts(site, (2,))
-    return (broadcast_shape(site, site.input(0), site.input(1)),)
-
-
-def _check(site: Site, combine: Combine) -> None:
-    left, right, activation = site.input(0), site.input(1), _activation(site)
-    checks.require_dtype(site, left, DType.INT8, DType.INT16, DType.INT32, DType.FLOAT32)
-    for value in (right, site.output):
+def require_dtypes(site: Site, *allowed: DType) -> None:
+    """Both inputs and the output have one of these types."""
+    left = site.input(0)
+    checks.require_dtype(site, left, *allowed)
+    for value in (site.input(1), site.output):
         checks.require_same_dtype(site, value, left)
-    checks.require_activation(site, activation)
-    if left.dtype is DType.INT32 and activation != "none":
-        raise site.error(f"the fused activation {activation} is not supported for int32")
-    if left.dtype is DType.INT16 and any(checks.per_tensor(site, value)[1] for value in (left, right, site.output)):
+
+
+def plain_clamp(site: Site) -> Clamp:
+    checks.require_activation(site, activation_of(site))
+    return Clamp(activation_of(site), site.output.dtype)
+
+
+def quantised_ending(site: Site, activation: str) -> Ending:
+    _, zero_point = checks.per_tensor(site, site.output)
+    return Ending(zero_point, *checks.output_range(site, activation, site.output), site.output.dtype)
+
+
+def _form(site: Site, combine: Combine) -> Form:
+    require_dtypes(site, *QUANTISED, *_PLAIN, *((DType.UINT32,) if combine == "mul" else ()))
+    if site.output.dtype not in QUANTISED:
+        clamp = plain_clamp(site)
+        if (combine, clamp.dtype) == ("add", DType.INT32) and clamp.activation != "none":
+            raise site.error(f"the fused activation {clamp.activation} is not supported for int32", "TFLite Micro ignores it there")
+        return _Plain(combine, clamp)
+    return _product(site) if combine == "mul" else _sum(site, combine)
+
+
+def _product(site: Site) -> _QuantisedProduct:
+    (left_scale, left), (right_scale, right) = (checks.per_tensor(site, site.input(position)) for position in (0, 1))
+    scale, zero_point = checks.per_tensor(site, site.output)
+    if site.output.dtype is DType.INT16 and (left or right or zero_point):
         raise site.error("int16 with a zero point that is not 0 is not supported")
-    _form(site, combine)
+    factor = rescale(site, arithmetic.product_scale(left_scale, right_scale, scale))
+    return _QuantisedProduct((left, right), factor, quantised_ending(site, activation_of(site)))
 
 
-def _operator(name: str, options: str, combine: Combine) -> Operator:
-    def compute(site: Site, left: np.ndarray, right: np.ndarray) -> tuple[np.ndarray]:
-        return (_form(site, combine).array(left, right),)
-
-    def lower(site: Site, lowering: Lowering) -> None:
-        shape = site.output.shape
-        left, right = (operand(site.input(position), shape) for position in (0, 1))
-        lowering.append(Map(site.output.name, shape, _form(site, combine).expression(left, right), nodes=(site.node.index,)))
-
-    return Operator(name, options, _read, _infer, lambda site: _check(site, combine), compute, lower)
+def _sum(site: Site, combine: Combine) -> _QuantisedSum:
+    (left_scale, left), (right_scale, right) = (checks.per_tensor(site, site.input(position)) for position in (0, 1))
+    scale, _ = checks.per_tensor(site, site.output)
+    left_shift = arithmetic.ADD_LEFT_SHIFT[site.output.dtype]
+    one, two, out = (rescale(site, real) for real in arithmetic.sum_scales(left_scale, right_scale, scale, left_shift))
+    if out.shift > 0:
+        raise site.error(f"the output's scale {scale:.3g} is too small for inputs of scales {left_scale:.3g} and {right_scale:.3g}")
+    ending = quantised_ending(site, activation_of(site))
+    return _QuantisedSum(combine, (left, right), left_shift, (one, two), out, ending)
 
 
 OPERATORS = (
-    _operator("ADD", "AddOptions", "add"),
-    _operator("SUB", "SubOptions", "sub"),
-    _operator("MUL", "MulOptions", "mul"),
+    elementwise("ADD", lambda site: _form(site, "add"), options="AddOptions", read=read_activation),
+    elementwise("SUB", lambda site: _form(site, "sub"), options="SubOptions", read=read_activation),
+    elementwise("MUL", lambda site: _form(site, "mul"), options="MulOptions", read=read_activation),
 )

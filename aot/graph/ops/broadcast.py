@@ -12,19 +12,25 @@ from aot.graph.operator import load
 from aot.graph.ops.checks import describe, shape_text
 
 
-def broadcast_shape(site: Site, left: Value, right: Value) -> Shape:
+def broadcast_shape(site: Site, *values: Value) -> Shape:
     """numpy's rule: sizes are aligned at the last axis, and a 1 stretches."""
-    rank = max(len(left.shape), len(right.shape))
-    pairs = zip(_extended(left.shape, rank), _extended(right.shape, rank))
-    sizes = []
-    for a, b in pairs:
-        if a != b and 1 not in (a, b):
-            raise site.error(
-                f"{describe(left)} of shape {shape_text(left.shape)} and {describe(right)} of shape {shape_text(right.shape)} "
-                "do not broadcast"
-            )
-        sizes.append(b if a == 1 else a)
-    return tuple(sizes)
+    shape: Shape = ()
+    for number, value in enumerate(values):
+        together = _together(shape, value.shape)
+        if together is None:
+            others = ", ".join(f"{describe(each)} of shape {shape_text(each.shape)}" for each in values[:number])
+            raise site.error(f"{others} and {describe(value)} of shape {shape_text(value.shape)} do not broadcast")
+        shape = together
+    return shape
+
+
+def _together(left: Shape, right: Shape) -> Shape | None:
+    """The shape that both stretch to, if they do."""
+    rank = max(len(left), len(right))
+    pairs = list(zip(_extended(left, rank), _extended(right, rank)))
+    if any(a != b and 1 not in (a, b) for a, b in pairs):
+        return None
+    return tuple(b if a == 1 else a for a, b in pairs)
 
 
 def operand(value: Value, out_shape: Shape) -> Expr:
@@ -35,9 +41,11 @@ def operand(value: Value, out_shape: Shape) -> Expr:
 
 
 def stretched_index(shape: Shape, out_shape: Shape) -> tuple[Affine, ...]:
-    """Leading axes dropped, axes of size 1 fixed where the output is longer."""
+    """Leading axes dropped, axes of size 1 fixed where the output is longer, or has no such axis."""
     skipped = len(out_shape) - len(shape)
-    return tuple(axis(number) if size == out_shape[number] else fixed(0) for number, size in enumerate(shape, start=skipped))
+    return tuple(
+        axis(number) if number >= 0 and size == out_shape[number] else fixed(0) for number, size in enumerate(shape, start=skipped)
+    )
 
 
 def _extended(shape: Shape, rank: int) -> Shape:

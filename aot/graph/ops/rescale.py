@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from aot.graph.arithmetic import requantise
-from aot.graph.expr import Expr, Requantise, add, cast, clamp, integer, sub
+from aot.graph.expr import Binary, Expr, Requantise, add, cast, clamp, integer, sub
 from aot.graph.ir import DType, Site
 from aot.graph.ops import checks
 
@@ -56,3 +56,19 @@ def finish(x: Expr, zero_point: int, low: int, high: int, dtype: DType) -> Expr:
 def finish_array(x: np.ndarray, zero_point: int, low: int, high: int, dtype: DType) -> np.ndarray:
     """The meaning of `finish`; the addition wraps."""
     return np.clip(x + np.int32(zero_point), low, high).astype(dtype.np)
+
+
+def shifted_term(x: Expr, zero_point: int, left_shift: int, scale: Rescale) -> Expr:
+    """An operand of a quantised sum: (x - zero_point) << left_shift, rescaled.
+
+    The scale of at least one operand is exactly a half: multiplying by it takes one off the shift, without rounding.
+    """
+    power = left_shift - 1 + scale.shift
+    if scale.multiplier == 1 << 30 and scale.shift <= 0 <= power:
+        return Binary("shl", offset(x, zero_point), integer(power))
+    return scale.expression(Binary("shl", offset(x, zero_point), integer(left_shift)))
+
+
+def shifted_term_array(x: np.ndarray, zero_point: int, left_shift: int, scale: Rescale) -> np.ndarray:
+    """The meaning of `shifted_term`."""
+    return scale.array((x.astype(np.int32) - np.int32(zero_point)) << np.int32(left_shift))
