@@ -15,14 +15,36 @@ import numpy as np
 from aot.graph.arithmetic import float_range
 from aot.graph.ir import DType, Graph, Site, Value
 from aot.graph.ops import OPERATORS
+from aot.graph.ops.activation import clamps_input
 from aot.graph.ops.checks import output_range
-from aot.graph.ops.movement import pad_value
+from aot.graph.ops.joining import is_rescaled
+from aot.graph.ops.movement import pad_value, real_zero
 
 Interval = tuple[float, float]
 
-UNARY = ("RELU", "RELU6", "RELU_N1_TO_1", "LOGISTIC", "TANH", "QUANTIZE")
+UNARY = ("RELU", "RELU6", "RELU_N1_TO_1", "RELU_0_TO_1", "LOGISTIC", "TANH", "QUANTIZE")
 BINARY = ("ADD", "SUB", "MUL")
-MOVING = ("RESHAPE", "SQUEEZE", "EXPAND_DIMS", "TRANSPOSE", "RESIZE_NEAREST_NEIGHBOR", "STRIDED_SLICE", "SLICE", "UNPACK")
+MOVING = (
+    "RESHAPE",
+    "SQUEEZE",
+    "EXPAND_DIMS",
+    "TRANSPOSE",
+    "RESIZE_NEAREST_NEIGHBOR",
+    "STRIDED_SLICE",
+    "SLICE",
+    "SPLIT_V",
+    "UNPACK",
+    "GATHER",
+    "GATHER_ND",
+    "BATCH_TO_SPACE_ND",
+    "SPACE_TO_DEPTH",
+    "DEPTH_TO_SPACE",
+    "BROADCAST_TO",
+    "TILE",
+    "REVERSE_V2",
+    "MIRROR_PAD",
+)
+"""Every element of the output is one of input 0."""
 BYTES = (DType.INT8, DType.UINT8)
 QUANTISED = (*BYTES, DType.INT16)
 
@@ -43,6 +65,10 @@ def _of_value(value: Value) -> Interval:
     if value.data is not None and value.size and value.dtype.np.kind in "iuf":
         low, high = float(value.data.min()), float(value.data.max())
         return (-math.inf, math.inf) if math.isnan(low) or math.isnan(high) else (low, high)
+    return _of_type(value)
+
+
+def _of_type(value: Value) -> Interval:
     return value.dtype.limits if value.dtype.is_integer else (-math.inf, math.inf)
 
 
@@ -52,11 +78,13 @@ def _of_output(site: Site, inputs: Sequence[Interval]) -> Interval:
         return inputs[0]
     if op == "SPLIT":
         return inputs[1]
-    if op in ("CONCATENATION", "PACK"):
-        return min(low for low, _ in inputs), max(high for _, high in inputs)
-    if op in ("PAD", "PADV2"):
-        value = float(pad_value(site))
-        return min(inputs[0][0], value), max(inputs[0][1], value)
+    if op in ("CONCATENATION", "PACK") and not any(is_rescaled(site, value) for value in site.inputs if value is not None):
+        return _union(*inputs)
+    if op == "DYNAMIC_UPDATE_SLICE":
+        return _union(inputs[0], inputs[1])
+    if op in ("PAD", "PADV2", "SPACE_TO_BATCH_ND"):
+        value = float(real_zero(site) if op == "SPACE_TO_BATCH_ND" else pad_value(site))
+        return _union(inputs[0], (value, value))
     if op in ("MAX_POOL_2D", "AVERAGE_POOL_2D") and (op == "MAX_POOL_2D" or site.output.dtype.is_integer):
         return _clamped(inputs[0], activation_bounds(site))
     if op in UNARY + BINARY and all(value is not None and value.dtype in BYTES for value in (*site.inputs, *site.outputs)):
@@ -68,9 +96,11 @@ def activation_bounds(site: Site) -> Interval:
     """The interval of a node's fused activation, or of a RELU; everything without one."""
     named = site.node.op.lower() if site.node.op.startswith("RELU") else "none"
     activation = str(getattr(site.node.attributes, "activation", named))
+    if activation == "none":  # nor need the output be quantised then
+        return _of_type(site.output)
     if site.output.dtype in QUANTISED:
-        return output_range(site, activation, site.output)
-    return float_range(activation) or (-math.inf, math.inf) if activation != "none" else (-math.inf, math.inf)
+        return output_range(site, activation, site.input(0) if clamps_input(site) else site.output)
+    return float_range(activation) or (-math.inf, math.inf)
 
 
 def _by_trial(site: Site, inputs: Sequence[Interval]) -> Interval:
@@ -99,6 +129,10 @@ def _clamped(interval: Interval, bounds: Interval) -> Interval:
     """Where `clamp(x, *bounds)` lies for x in the interval."""
     clamp: Callable[[float], float] = lambda x: min(max(x, bounds[0]), bounds[1])  # noqa: E731
     return clamp(interval[0]), clamp(interval[1])
+
+
+def _union(*intervals: Interval) -> Interval:
+    return min(low for low, _ in intervals), max(high for _, high in intervals)
 
 
 def _meet(a: Interval, b: Interval) -> Interval:

@@ -1,0 +1,219 @@
+"""ABS, CEIL, COS, EXP, FLOOR, LOG, LOGICAL_NOT, NEG, ROUND, RSQRT, SIGN, SIN, SQRT, SQUARE: float32 and what else each has.
+
+float32: exact, but for COS, EXP, LOG, SIN (the bounds of `floatmath` and `trigonometry`).
+TFLite Micro has ABS of int8 and int16 and RSQRT of int8. From LiteRT: ABS of int32, NEG of integers (their bits: a quantised one is
+negated as it stands), SIGN, and the tables of EXP, LOG, RSQRT, SQRT.
+Sources: tflite-micro, tensorflow/lite/micro/kernels/elementwise.cc, ceil.cc, exp.cc, floor.cc, neg.cc, round.cc and
+tensorflow/lite/kernels/internal/reference/round.h; LiteRT, tflite/kernels/elementwise.cc, exp.cc, neg.cc, sign.cc.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from aot.graph import arithmetic, floatmath, trigonometry
+from aot.graph.arithmetic import requantise, rounding_high_multiply, rounding_shift_right, saturating_shift_left
+from aot.graph.expr import Binary, Cast, Const, Expr, Select, Unary, add, cast, integer, mul, real
+from aot.graph.ir import DType, Site
+from aot.graph.operator import Operator
+from aot.graph.ops import checks
+from aot.graph.ops.rescale import finish, offset, rescale
+from aot.graph.ops.single import Constant, byte_lookup, quantisations, ratio, require_no_zero_points, require_types, single
+from aot.graph.ops.tabulated import Function, nearest, tabulated
+
+_QUANTISED = (DType.INT8, DType.INT16)
+
+
+def _check(site: Site) -> None:
+    """float32, or quantised int8 or (symmetric) int16."""
+    require_types(site, DType.FLOAT32, *_QUANTISED)
+    _check_quantised(site)
+
+
+def _check_quantised(site: Site) -> None:
+    if site.input(0).dtype is DType.INT16:
+        require_no_zero_points(site)
+    elif site.input(0).dtype is DType.INT8:
+        quantisations(site)
+
+
+# float32 alone.
+
+
+def _float(name: str, function: Callable[[Expr], Expr]) -> Operator:
+    return single(name, lambda site, x, constant: function(x), lambda site: require_types(site, DType.FLOAT32))
+
+
+def _wave(name: str, function: Callable[[Expr, str], Expr]) -> Operator:
+    def element(site: Site, x: Expr, constant: Constant) -> Expr:
+        return function(x, constant("two_over_pi", trigonometry.two_over_pi()))
+
+    return single(name, element, lambda site: require_types(site, DType.FLOAT32))
+
+
+def _round(x: Expr) -> Expr:
+    """The nearest whole number, half to even; 0 instead of -0, but for -0 itself (TFLite adds up from the floor)."""
+    return Select(Binary("eq", x, real(0.0)), x, add(Unary("rint", x), real(0.0)))
+
+
+def _reciprocal_root(x: Expr) -> Expr:
+    return Binary("div", real(1.0), Unary("sqrt", x))
+
+
+# Of all numbers, without a scale.
+
+
+def _plain(name: str, function: Callable[[Expr], Expr], *allowed: DType) -> Operator:
+    return single(name, lambda site, x, constant: function(x), lambda site: require_types(site, *allowed))
+
+
+def _sign(x: Expr) -> Expr:
+    """1, 0 or -1; a NaN stays one."""
+    zero, one, minus_one = (Const(value, x.dtype) for value in ((0.0, 1.0, -1.0) if x.dtype.is_float else (0, 1, -1)))
+    below = Select(Binary("lt", x, zero), minus_one, Select(Binary("eq", x, zero), zero, x))
+    return Select(Binary("gt", x, zero), one, below)
+
+
+# ABS
+
+
+def _abs_check(site: Site) -> None:
+    require_types(site, DType.FLOAT32, DType.INT8, DType.INT16, DType.INT32)
+    if _is_quantised(site):
+        _check_quantised(site)
+        rescale(site, ratio(site))
+
+
+def _is_quantised(site: Site) -> bool:
+    """int16 is taken as a plain number where it has no scale."""
+    value = site.input(0)
+    return value.dtype is DType.INT8 or (value.dtype is DType.INT16 and value.quantisation is not None)
+
+
+def _abs(site: Site, x: Expr, constant: Constant) -> Expr:
+    if not _is_quantised(site):
+        return cast(Unary("abs", x), x.dtype)
+    _, zero_point, _, out_zero_point = quantisations(site)
+    size = rescale(site, ratio(site)).expression(Unary("abs", offset(x, zero_point)))
+    return finish(size, out_zero_point, *x.dtype.limits, x.dtype)
+
+
+# Tables of float functions: EXP, LOG, and RSQRT of int16.
+
+
+def _tabulated(name: str, real_form: Callable[[Expr], Expr], function: Callable[[Site], Function]) -> Operator:
+    def element(site: Site, x: Expr, constant: Constant) -> Expr:
+        return real_form(x) if x.dtype is DType.FLOAT32 else tabulated(site, x, constant, function(site))
+
+    return single(name, element, _check)
+
+
+def _positive(function: Function, otherwise: np.float32) -> Function:
+    """`function` of positive numbers; a constant for the others."""
+    return lambda x: np.where(x > 0, function(np.where(x > 0, x, np.float32(1))), otherwise)
+
+
+def _log_of(site: Site) -> Function:
+    """Without a logarithm: the smallest output."""
+    scale, zero_point = checks.per_tensor(site, site.output)
+    low, _ = site.output.dtype.limits
+    return _positive(nearest(np.log), np.float32(low - zero_point) * np.float32(scale))
+
+
+def _reciprocal_root_of(site: Site) -> Function:
+    scale, _ = checks.per_tensor(site, site.output)
+    return _positive(lambda x: np.float32(1) / np.sqrt(x), np.float32(DType.INT16.limits[1]) * np.float32(scale))
+
+
+# RSQRT of int8, in fixed point.
+
+
+def _rsqrt_check(site: Site) -> None:
+    _check(site)
+    if site.input(0).dtype is DType.INT8:
+        _rsqrt_table(site)
+
+
+def _rsqrt(site: Site, x: Expr, constant: Constant) -> Expr:
+    if x.dtype is DType.FLOAT32:
+        return _reciprocal_root(x)
+    if x.dtype is DType.INT16:
+        return tabulated(site, x, constant, _reciprocal_root_of(site))
+    return byte_lookup(_rsqrt_table(site), x, constant)
+
+
+def _rsqrt_table(site: Site) -> np.ndarray:
+    """The int8 output for each int8 input, -128 first. 0 gives the largest; so do negative numbers, which TFLite Micro refuses."""
+    extra = 20
+    scale, zero_point, out_scale, out_zero_point = quantisations(site)
+    with np.errstate(all="ignore"):
+        product = float(np.sqrt(np.float32(scale)) * np.float32(out_scale))
+    if product == 0 or arithmetic.quantise_multiplier(1 / product)[1] > checks.MAX_SHIFT:
+        raise site.error(f"its scales would multiply the reciprocal root by more than int32 arithmetic can: 1 / {product:.3g}")
+    multiplier, shift = arithmetic.quantise_multiplier(1 / product)
+    entries = []
+    for x in range(-128 - zero_point, 128 - zero_point):
+        root, root_shift = _inverse_root(max(x, 1))
+        unit = requantise(np.array(1), root, root_shift + extra)
+        result = int(requantise(unit, multiplier, shift - extra)) + out_zero_point
+        entries.append(min(max(result, -128), 127) if x > 0 else 127)
+    return np.array(entries, np.int8)
+
+
+def _inverse_root(x: int) -> tuple[int, int]:
+    """1 / sqrt(x) of 0 < x < 2^29 as (multiplier, shift), by five steps of Newton's method in Q3.28.
+
+    Source: tflite-micro, tensorflow/lite/kernels/internal/common.h, GetInvSqrtQuantizedMultiplierExp.
+    """
+    if x == 1:
+        return arithmetic.INT32_MAX, 0
+    pairs = (31 - x.bit_length()) // 2 - 1
+    half = rounding_shift_right(np.array((x << (2 * pairs)) >> 1), 1)
+    estimate, three_halves = np.array(1 << 28), (1 << 28) + (1 << 27)
+    for _ in range(5):
+        cube = saturating_shift_left(rounding_high_multiply(rounding_high_multiply(estimate, estimate), estimate), 6)
+        step = rounding_high_multiply(three_halves, estimate).astype(np.int64) - rounding_high_multiply(half, cube)
+        estimate = saturating_shift_left(step.astype(np.int32), 3)
+    root, right = int(rounding_high_multiply(estimate, _ROOT_OF_HALF)), 11 - pairs
+    return root << max(-right, 0), -max(right, 0)
+
+
+_ROOT_OF_HALF = 1518500250
+"""sqrt(1/2) in Q0.31."""
+
+
+# SQRT
+
+
+def _sqrt(site: Site, x: Expr, constant: Constant) -> Expr:
+    """Quantised: towards zero, not to the nearest. A negative number, which LiteRT refuses, is taken as 0."""
+    if x.dtype is DType.FLOAT32:
+        return Unary("sqrt", x)
+    scale, zero_point, out_scale, out_zero_point = quantisations(site)
+    number = Binary("max", offset(x, zero_point), integer(0))
+    root = Unary("sqrt", mul(real(scale), Cast(number, DType.FLOAT32)))
+    quotient = Binary("div", root, real(out_scale))
+    fitting = Select(Binary("lt", quotient, real(1 << 17)), quotient, real(1 << 17))
+    return finish(Cast(fitting, DType.INT32), out_zero_point, *x.dtype.limits, x.dtype)
+
+
+_INTEGERS = (DType.INT8, DType.INT16, DType.INT32, DType.INT64)
+
+OPERATORS = (
+    single("ABS", _abs, _abs_check),
+    _float("CEIL", lambda x: Unary("ceil", x)),
+    _wave("COS", trigonometry.cosine),
+    _tabulated("EXP", floatmath.exp, lambda site: nearest(np.exp)),
+    _float("FLOOR", lambda x: Unary("floor", x)),
+    _tabulated("LOG", floatmath.log, _log_of),
+    _plain("LOGICAL_NOT", lambda x: Unary("not", x), DType.BOOL),
+    _plain("NEG", lambda x: Unary("neg", x), DType.FLOAT32, *_INTEGERS),
+    _float("ROUND", _round),
+    single("RSQRT", _rsqrt, _rsqrt_check),
+    _plain("SIGN", _sign, DType.FLOAT32, DType.INT32),
+    _wave("SIN", trigonometry.sine),
+    single("SQRT", _sqrt, _check),
+    _float("SQUARE", lambda x: mul(x, x)),
+)
