@@ -100,10 +100,14 @@ def agree(
 def extremes(model: bytes, seed: int = 0) -> tuple[list[np.ndarray], ...]:
     """Pseudo-random inputs, then all at their smallest, then all at their largest value."""
     inputs = random_inputs(model, seed)
-    limits = [
-        (-3.0, 3.0) if array.dtype.kind == "f" else (np.iinfo(array.dtype).min, np.iinfo(array.dtype).max) for array in inputs
-    ]
+    limits = [_limits(array.dtype) for array in inputs]
     return inputs, *([np.full_like(array, pair[end]) for array, pair in zip(inputs, limits)] for end in (0, 1))
+
+
+def _limits(dtype: np.dtype) -> tuple[float, float]:
+    if dtype.kind in "fb":
+        return (-3.0, 3.0) if dtype.kind == "f" else (False, True)
+    return np.iinfo(dtype).min, np.iinfo(dtype).max
 
 
 def sweep(count: int, seed: int = 0, **choices: Sequence) -> Iterator[dict]:

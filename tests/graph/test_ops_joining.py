@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 import numpy as np
@@ -9,8 +10,11 @@ import pytest
 
 from aot.errors import CompileError
 from aot.graph.expr import axis, fixed
+from aot.graph.passes import run_passes
+from aot.graph.passes.ranges import ranges
 from aot.graph.primitive import Map
 from tests.graph.lowered import agree, primitives, read
+from tests.graph.test_ops_movement import OTHERS
 from tests.one_operator import T, one_operator
 from tests.oracle import litert_runs
 
@@ -42,6 +46,35 @@ def test_concatenation(dtype: str) -> None:
         agree(concatenation(shapes, number, dtype), bound=0.0)
     agree(concatenation([(5,)], 0, dtype), bound=0.0)
     agree(concatenation([(2, 3), (2, 1)], 1, dtype, constants=[1]), bound=0.0)
+
+
+@pytest.mark.parametrize("dtype", OTHERS)
+def test_other_types(dtype: str) -> None:
+    join = concatenation([(2, 3), (2, 1)], 1, dtype)
+    agree(join, oracle=lambda _, invocations: [[np.concatenate(x, 1)] for x in invocations])
+    stack = one_operator("PACK", [tensor((2, 3), dtype)] * 2, [tensor((2, 2, 3), dtype)], {"values_count": 2, "axis": 1})
+    agree(stack, oracle=lambda _, invocations: [[np.stack(x, 1)] for x in invocations])
+
+
+def test_uint8_is_rescaled() -> None:
+    """Each input from its own scale and zero point to the output's, over all 256 numbers; one that has them already is copied."""
+    every = np.arange(256, dtype=np.uint8)
+    for scale, zero_point, out_scale, out_zero_point in itertools.product(
+        (0.1, 0.0371, 1.7), (0, 7, 255), (0.1, 0.05, 3.0), (0, 128)
+    ):
+        inputs = [tensor((256,), "uint8", scale, zero_point), tensor((256,), "uint8", out_scale, out_zero_point)]
+        model = one_operator("CONCATENATION", inputs, [tensor((512,), "uint8", out_scale, out_zero_point)], {"axis": 0})
+        found = agree(model, [every, every], oracle=litert_runs)[0]
+        assert found[256:].tolist() == every.tolist()
+
+
+def test_a_single_uint8_input_is_rescaled_too() -> None:
+    """And no pass takes the node for an identity, or its output's range for the input's."""
+    model = one_operator("CONCATENATION", [tensor((4,), "uint8", 0.2, 3)], [tensor((4,), "uint8", 0.1, 0)], {})
+    graph = read(model)
+    agree(model, [np.array([0, 3, 100, 255], np.uint8)], oracle=litert_runs)
+    assert [node.op for node in run_passes(graph).nodes] == ["CONCATENATION"]
+    assert ranges(graph)[graph.outputs[0]] == (0, 255)
 
 
 def test_twelve_inputs() -> None:
@@ -98,6 +131,18 @@ def test_pack_stores_at_a_fixed_position() -> None:
         (
             one_operator("CONCATENATION", [tensor((2,))] * 2, [tensor((4,))], {"axis": 1}),
             "axis 1 is outside the 1 dimensions of 'in0'",
+        ),
+        (
+            one_operator("CONCATENATION", [tensor((2,), "uint8", 1e38)], [tensor((2,), "uint8", 1e-3)], {}),
+            "the scale of 'in0' is too far from the output's",
+        ),
+        (
+            one_operator("CONCATENATION", [tensor((2,), "int16"), tensor((2,), "int16", 0.2)], [tensor((4,), "int16")], {}),
+            "'in1' and 'out0' must have the same quantisation",
+        ),
+        (
+            one_operator("PACK", [tensor((2,), "uint8", 0.2)], [tensor((1, 2), "uint8")], {"values_count": 1}),
+            "'in0' and 'out0' must have the same quantisation",
         ),
         (concatenation([(2,), (2,)], 0, fused_activation_function="RELU"), "the fused activation relu is not supported"),
         (

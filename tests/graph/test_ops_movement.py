@@ -1,22 +1,28 @@
-"""PAD, PADV2, TRANSPOSE, RESIZE_NEAREST_NEIGHBOR: all permutations, all flags, odd sizes, against TFLite Micro and LiteRT."""
+"""PAD, PADV2, MIRROR_PAD, TRANSPOSE, REVERSE_V2: all permutations and types, against TFLite Micro, LiteRT or, for what they lack, numpy."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
 
 from aot.errors import CompileError
-from aot.graph.expr import Affine, Load, Table
-from aot.graph.primitive import Map
-from tests.graph.lowered import agree, primitives, read, sweep
+from aot.graph.ops.movement import mirror_positions
+from tests.graph.lowered import agree, read
 from tests.one_operator import T, one_operator
 from tests.oracle import litert_runs, tflm_runs
 
 DTYPES = ("int8", "float32")
+OTHERS = ("int16", "uint8", "uint16", "int32", "uint32", "int64", "uint64", "bool")
+"""The other types that can be moved."""
 ZERO_POINTS = (-128, -1, 0, 127)
+
+
+def same(model: bytes, expected: Callable[..., np.ndarray]) -> None:
+    """Compute and lowering give what numpy does: for what no other engine takes."""
+    agree(model, bound=0.0, oracle=lambda _, invocations: [[expected(*inputs)] for inputs in invocations])
 
 
 def tensor(shape: Sequence[int], dtype: str = "int8", zero_point: int = 0, scale: float = 0.1, data=None) -> T:
@@ -57,9 +63,29 @@ def test_pad(dtype: str) -> None:
         agree(pad(shape, paddings, dtype, zero_point, value), bound=0.0)
 
 
-@pytest.mark.parametrize("dtype", ["int16", "int32"])
+@pytest.mark.parametrize("dtype", OTHERS)
 def test_pad_of_other_types(dtype: str) -> None:
-    agree(pad((2, 3), ((1, 0), (0, 2)), dtype))
+    """TFLite Micro has int16 and int32. uint8 is filled with the output's zero point."""
+    model, zero = pad((2, 3), ((1, 0), (0, 2)), dtype, 7 if dtype == "uint8" else 0), 7 if dtype == "uint8" else 0
+    same(model, lambda x: np.pad(x, ((1, 0), (0, 2)), constant_values=zero))
+    if dtype in ("int16", "int32"):
+        agree(model)
+    if dtype in ("uint8", "int64"):
+        agree(model, oracle=litert_runs)
+
+
+def test_pad_of_bytes_without_quantisation() -> None:
+    model = one_operator("PAD", [T((2,), "uint8"), numbers((0, 1))], [T((3,), "uint8")], {})
+    same(model, lambda x: np.pad(x, ((0, 1),)))
+
+
+def test_paddings_of_int64() -> None:
+    agree(one_operator("PAD", [tensor((2,)), numbers((0, 1), dtype="int64")], [tensor((3,))], {}), oracle=litert_runs)
+
+
+@pytest.mark.parametrize("dtype", OTHERS)
+def test_padv2_of_other_types(dtype: str) -> None:
+    same(pad((2, 3), ((1, 0), (0, 2)), dtype, 0, 1), lambda x: np.pad(x, ((1, 0), (0, 2)), constant_values=1))
 
 
 def test_pad_fills_with_the_output_zero_point() -> None:
@@ -88,45 +114,81 @@ def test_permutations_of_high_rank(rank: int, oracle) -> None:
         agree(transpose((2, 3, 1, 4, 2, 3)[:rank], rng.permutation(rank).tolist(), dtype), bound=0.0, oracle=oracle)
 
 
+@pytest.mark.parametrize("dtype", OTHERS)
+def test_transpose_of_other_types(dtype: str) -> None:
+    same(transpose((2, 3, 4), (2, 0, 1), dtype), lambda x: x.transpose(2, 0, 1))
+    if dtype in ("uint8", "int16", "int32", "int64", "bool"):
+        agree(transpose((2, 3, 4, 5), (3, 1, 0, 2), dtype), oracle=litert_runs)
+
+
+def test_every_permutation_of_rank_5_and_6() -> None:
+    """numpy.transpose; the bytes of a larger case are in `test_permutations_of_high_rank`."""
+    for rank in (5, 6):
+        for perm in list(itertools.permutations(range(rank)))[:: 1 if rank == 5 else 7]:
+            same(transpose((2, 3, 1, 2, 1, 2)[:rank], perm), lambda x, perm=perm: x.transpose(perm))
+
+
 def test_negative_permutation_entries() -> None:
     model = one_operator("TRANSPOSE", [tensor((2, 3, 4)), numbers(-1, 0, -2)], [tensor((4, 2, 3))], {})
     agree(model, oracle=litert_runs)
 
 
-# RESIZE_NEAREST_NEIGHBOR
+# MIRROR_PAD
 
 
-def resize(
-    size: Sequence[int], out: Sequence[int], align_corners: bool, half_pixel: bool, dtype: str = "int8", channels: int = 3
+def mirror_pad(
+    shape: Sequence[int], paddings: Sequence[tuple[int, int]], mode: str, dtype: str = "int8", index: str = "int32"
 ) -> bytes:
-    options = {"align_corners": align_corners, "half_pixel_centers": half_pixel}
-    inputs = [tensor((2, *size, channels), dtype), numbers(*out)]
-    return one_operator("RESIZE_NEAREST_NEIGHBOR", inputs, [tensor((2, *out, channels), dtype)], options)
+    out = [size + before + after for size, (before, after) in zip(shape, paddings)]
+    inputs = [tensor(shape, dtype), T((len(shape), 2), index, data=np.array(paddings))]
+    return one_operator("MIRROR_PAD", inputs, [tensor(out, dtype)], {"mode": mode})
 
 
-@pytest.mark.parametrize("align_corners", [False, True])
-@pytest.mark.parametrize("half_pixel", [False, True])
-def test_resize(align_corners: bool, half_pixel: bool) -> None:
-    """Up, down, odd sizes, size 1, both axes different."""
-    sizes = (1, 2, 3, 5, 7, 8, 10, 13)
-    for case in sweep(40, rows=sizes, columns=sizes, out_rows=sizes, out_columns=sizes, dtype=DTYPES, channels=(1, 3)):
-        size, out = (case["rows"], case["columns"]), (case["out_rows"], case["out_columns"])
-        agree(resize(size, out, align_corners, half_pixel, case["dtype"], case["channels"]), bound=0.0)
+@pytest.mark.parametrize("mode", ["REFLECT", "SYMMETRIC"])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_mirror_pad(mode: str, dtype: str) -> None:
+    """Borders up to the longest that there is; axes of size 1; int64 paddings."""
+    edge = 1 if mode == "REFLECT" else 0
+    for size in (1, 2, 3, 5):
+        for before, after in itertools.product(range(size - edge + 1), repeat=2):
+            agree(mirror_pad((size,), ((before, after),), mode, dtype), bound=0.0)
+    agree(mirror_pad((2, 3, 4, 2), ((0, 0), (1, 2), (3, 0), (1, 1)), mode, dtype, "int64"), bound=0.0)
 
 
-@pytest.mark.parametrize("align_corners", [False, True])
-@pytest.mark.parametrize("half_pixel", [False, True])
-def test_resize_of_every_small_size(align_corners: bool, half_pixel: bool) -> None:
-    """Where the float32 rounding matters: one row, every pair of sizes."""
-    for size, out in itertools.product(range(1, 24, 3), range(1, 24, 2)):
-        agree(resize((1, size), (1, out), align_corners, half_pixel, channels=1))
+@pytest.mark.parametrize("dtype", OTHERS)
+def test_mirror_pad_of_other_types(dtype: str) -> None:
+    """TFLite Micro has int8 and float32, LiteRT more, but no unsigned ones: numpy."""
+    model = mirror_pad((3, 4), ((1, 2), (0, 3)), "REFLECT", dtype)
+    same(model, lambda x: np.pad(x, ((1, 2), (0, 3)), mode="reflect"))
 
 
-def test_resize_uses_a_line_where_the_table_is_one() -> None:
-    (half,) = primitives(resize((8, 8), (4, 16), False, False))
-    assert isinstance(half, Map) and isinstance(half.value, Load)
-    assert half.value.index[1] == Affine(((1, 2),), 0)
-    assert half.value.index[2] == Table(2, tuple(position // 2 for position in range(16)))
+def test_positions_along_a_mirrored_axis() -> None:
+    assert mirror_positions(2, 3, 2, 1) == (2, 1, 0, 1, 2, 1, 0)
+    assert mirror_positions(2, 3, 2, 0) == (1, 0, 0, 1, 2, 2, 1)
+
+
+# REVERSE_V2
+
+
+def reverse(shape: Sequence[int], axes: Sequence[int], dtype: str = "int8") -> bytes:
+    return one_operator(
+        "REVERSE_V2", [tensor(shape, dtype), T((len(axes),), "int32", data=np.array(axes))], [tensor(shape, dtype)], {}
+    )
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "int32", "int64", "float32", "bool"])
+def test_reverse(dtype: str) -> None:
+    """TFLite Micro's types; axes that are neighbours."""
+    for axes in ((0,), (1,), (2,), (3,), (-1,), (1, 2), (2, 1), (0, 1, 2, 3), (3, 2)):
+        agree(reverse((2, 3, 4, 2), axes, dtype), bound=0.0)
+    agree(reverse((5,), (0,), dtype), bound=0.0)
+
+
+def test_reverse_of_axes_apart_and_of_none() -> None:
+    """TFLite refuses these."""
+    same(reverse((2, 3, 4), (0, 2)), lambda x: x[::-1, :, ::-1])
+    same(reverse((2, 3), ()), lambda x: x)
+    same(reverse((2, 3), (1,), "uint32"), lambda x: x[:, ::-1])
 
 
 # What is refused
@@ -166,18 +228,20 @@ def padding_value(**fields) -> T:
         (one_operator("TRANSPOSE", [tensor((2, 3)), numbers(0, 0)], [tensor((2, 2))], {}), "[0, 0] is not a permutation of 2 axes"),
         (one_operator("TRANSPOSE", [tensor((2, 3)), numbers(0)], [tensor((2,))], {}), "[0] is not a permutation of 2 axes"),
         (one_operator("TRANSPOSE", [tensor((2,)), T((1,), "int32")], [tensor((2,))], {}), "the permutation 'in1' must be constant"),
+        (mirror_pad((3,), ((3, 0),), "REFLECT"), "paddings of 3 and 0 are more than an axis of 3 can mirror"),
+        (mirror_pad((3,), ((0, 4),), "SYMMETRIC"), "paddings of 0 and 4 are more than an axis of 3 can mirror"),
+        (mirror_pad((70000,), ((1, 0),), "REFLECT"), "an axis of 70001 is too long to be mirrored"),
+        (mirror_pad((3,), ((-1, 0),), "REFLECT"), "negative paddings are not supported"),
+        (one_operator("MIRROR_PAD", [tensor((2,)), T((1, 2), "int32")], [tensor((3,))], {}), "the paddings 'in1' must be constant"),
+        (one_operator("REVERSE_V2", [tensor((2,)), T((1,), "int32")], [tensor((2,))], {}), "the axes 'in1' must be constant"),
+        (reverse((2, 3), (2,)), "axis 2 is outside the 2 dimensions of the input"),
+        (reverse((2, 3), (0, -2)), "the axes [0, -2] name one twice"),
+        (reverse((2,), (0, 0, 0)), "3 axes to reverse in 1 dimensions"),
         (
-            one_operator("RESIZE_NEAREST_NEIGHBOR", [tensor((1, 2, 2, 1)), numbers(2, 0)], [tensor((1, 2, 0, 1))], {}),
-            "the size [2, 0] is not a height and a width of at least 1",
-        ),
-        (one_operator("RESIZE_NEAREST_NEIGHBOR", [tensor((2, 2)), numbers(2, 2)], [tensor((2, 2))], {}), "has 2 dimensions, not 4"),
-        (
-            one_operator("RESIZE_NEAREST_NEIGHBOR", [tensor((1, 2, 2, 1)), numbers(2, 2)], [tensor((1, 2, 2, 1), "float32")], {}),
-            "'out0' is float32 but 'in0' is int8",
-        ),
-        (
-            one_operator("RESIZE_NEAREST_NEIGHBOR", [tensor((1, 2, 2, 1)), numbers(1 << 30, 1 << 30)], [tensor((1, 2, 2, 1))], {}),
-            "the file says its output is 1x2x2x1, its inputs give 1x1073741824x1073741824x1",
+            one_operator(
+                "PADV2", [T((2,), "uint8"), numbers((0, 1)), T((), "uint8", 0.1, data=np.array(3))], [T((3,), "uint8", 0.2)], {}
+            ),
+            "'in2' and 'out0' must have the same quantisation",
         ),
     ],
 )

@@ -1,6 +1,9 @@
 """CONCATENATION and PACK: each input is copied to its place in the output; fusion lets its producer write there instead.
 
-Sources: tflite-micro, tensorflow/lite/micro/kernels/concatenation.cc, pack.cc.
+Every type of MOVABLE. Quantised inputs must share the output's scale and zero point (TFLite Micro copies int16 without asking; that
+would change the numbers), but for CONCATENATION of uint8: those are rescaled in float32, each by a table of 256 answers.
+Sources: tflite-micro, tensorflow/lite/micro/kernels/concatenation.cc, pack.cc; uint8: LiteRT, ConcatenationWithScaling in
+tensorflow/lite/kernels/internal/reference/concatenation.h.
 """
 
 from __future__ import annotations
@@ -10,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from aot.graph.arithmetic import activation_name
-from aot.graph.expr import Affine, axis, fixed
+from aot.graph.expr import Affine, Expr, Lookup, axis, cast, fixed
 from aot.graph.ir import DType, Shape, Site, Value
 from aot.graph.operator import Lowering, Operator, load
 from aot.graph.ops import checks
@@ -21,12 +24,15 @@ QUANTISED = (DType.INT8, DType.UINT8, DType.INT16)
 
 
 def _check(site: Site) -> None:
-    """One type throughout; quantised values must share the output's scale and zero point, since nothing is rescaled."""
+    """One type throughout; quantised values must share the output's scale and zero point, where nothing is rescaled."""
     out = site.output
     checks.require_dtype(site, out, *MOVABLE)
     for value in _inputs(site):
         checks.require_same_dtype(site, value, out)
-        if out.dtype in QUANTISED and (value.quantisation is not None or out.quantisation is not None):
+        quantised = out.dtype in QUANTISED and (value.quantisation is not None or out.quantisation is not None)
+        if quantised and is_rescaled(site, value):
+            _table(site, value)
+        elif quantised:
             checks.require_same_quantisation(site, value, out)
 
 
@@ -84,7 +90,30 @@ def _check_concatenation(site: Site) -> None:
 
 
 def _compute_concatenation(site: Site, *arrays: np.ndarray) -> tuple[np.ndarray]:
-    return (np.concatenate(arrays, _concatenation_axis(site)),)
+    rescaled = (_table(site, value)[x] if is_rescaled(site, value) else x for value, x in zip(_inputs(site), arrays))
+    return (np.concatenate(tuple(rescaled), _concatenation_axis(site)),)
+
+
+def is_rescaled(site: Site, value: Value) -> bool:
+    """Whether a value's numbers mean something else in the output, and may be changed."""
+    if site.node.op != "CONCATENATION" or site.output.dtype is not DType.UINT8:
+        return False
+    if value.quantisation is None and site.output.quantisation is None:
+        return False
+    return checks.per_tensor(site, value) != checks.per_tensor(site, site.output)
+
+
+def _table(site: Site, value: Value) -> np.ndarray:
+    """uint8 for each uint8: rescaled to the output, in float32, half away from zero."""
+    (scale, zero_point), (out_scale, out_zero_point) = (checks.per_tensor(site, v) for v in (value, site.output))
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        factor = np.float32(scale) * (np.float32(1) / np.float32(out_scale))
+        bias = np.float32(-zero_point) * factor
+        real = np.arange(256, dtype=np.float32) * factor + bias
+    if not np.isfinite(real).all():
+        raise site.error(f"the scale of {checks.describe(value)} is too far from the output's")
+    rounded = np.trunc(real + np.copysign(np.float32(0.5), real)).astype(np.float64)
+    return np.clip(rounded + out_zero_point, 0, 255).astype(np.uint8)
 
 
 def _lower_concatenation(site: Site, lowering: Lowering) -> None:
@@ -96,7 +125,10 @@ def _lower_concatenation(site: Site, lowering: Lowering) -> None:
 
 
 def _append_copy(site: Site, lowering: Lowering, value: Value, store: tuple[Affine, ...]) -> None:
-    lowering.append(Map(site.output.name, value.shape, load(value), store, (site.node.index,)))
+    copied: Expr = load(value)
+    if is_rescaled(site, value):
+        copied = Lookup(lowering.constant("rescaled", _table(site, value)), cast(copied, DType.INT32), DType.UINT8)
+    lowering.append(Map(site.output.name, value.shape, copied, store, (site.node.index,)))
 
 
 # PACK

@@ -1,12 +1,11 @@
-"""PAD, PADV2, TRANSPOSE, RESIZE_NEAREST_NEIGHBOR: elements move, none is computed. One `Map` of one load each.
+"""PAD, PADV2, MIRROR_PAD, TRANSPOSE, REVERSE_V2: elements move, none is computed. One `Map` of one load each.
 
-Sources: tflite-micro, tensorflow/lite/micro/kernels/pad_common.cc, transpose_common.cc, resize_nearest_neighbor.cc and
-tensorflow/lite/kernels/internal/reference/resize_nearest_neighbor.h.
+Every type of MOVABLE, which is more than TFLite Micro takes. REVERSE_V2 takes any axes, where TFLite wants neighbours.
+Sources: tflite-micro, tensorflow/lite/micro/kernels/pad_common.cc, mirror_pad.cc, transpose_common.cc, reverse.cc.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,8 +16,22 @@ from aot.graph.operator import Lowering, Operator, load
 from aot.graph.ops import checks
 from aot.graph.primitive import Map
 
-MOVABLE = (DType.INT8, DType.UINT8, DType.INT16, DType.INT32, DType.INT64, DType.FLOAT32, DType.BOOL)
+MOVABLE = (
+    DType.INT8,
+    DType.UINT8,
+    DType.INT16,
+    DType.UINT16,
+    DType.INT32,
+    DType.UINT32,
+    DType.INT64,
+    DType.UINT64,
+    DType.FLOAT32,
+    DType.BOOL,
+)
 """Types of the elements that can be moved."""
+
+MAX_TABLE = 1 << 16
+"""The longest axis whose positions may be kept in a table."""
 
 _INDICES = (DType.INT32, DType.INT64)
 
@@ -34,6 +47,21 @@ def constant_integers(site: Site, position: int, purpose: str) -> np.ndarray:
     data = checks.require_constant(site, value, purpose)
     checks.require_dtype(site, value, *_INDICES)
     return data
+
+
+def constant_axis(site: Site, position: int, rank: int) -> int:
+    """The axis that a constant input names, counted from 0."""
+    data = constant_integers(site, position, "axis")
+    if data.size != 1:
+        raise site.error(f"the axis has {data.size} elements, not one")
+    return nonnegative_axis(site, int(data.reshape(-1)[0]), rank)
+
+
+def nonnegative_axis(site: Site, number: int, rank: int) -> int:
+    """An axis of `rank` ones, counted from 0."""
+    if not -rank <= number < rank:
+        raise site.error(f"axis {number} is outside the {rank} dimensions of the input")
+    return number % rank
 
 
 def append_move(site: Site, lowering: Lowering, index: tuple[IndexMap, ...], fill: Const | None = None) -> None:
@@ -62,7 +90,13 @@ def pad_value(site: Site) -> int | float | bool:
         if data.size != 1:
             raise site.error(f"the padding value has {data.size} elements, not one")
         return data.reshape(-1)[0].item()
-    return checks.per_tensor(site, site.output)[1] if site.output.dtype in (DType.INT8, DType.UINT8) else 0
+    return real_zero(site)
+
+
+def real_zero(site: Site) -> int:
+    """The number that stands for real 0 in the output: the zero point of 8-bit types, if they are quantised."""
+    quantised = site.output.dtype in (DType.INT8, DType.UINT8) and site.output.quantisation is not None
+    return checks.per_tensor(site, site.output)[1] if quantised else 0
 
 
 def _infer_pad(site: Site) -> tuple[Shape, ...]:
@@ -77,7 +111,8 @@ def _check_pad(site: Site) -> None:
     value = site.optional(2)
     if value is not None:
         checks.require_same_dtype(site, value, site.input(0))
-        if value.dtype is DType.INT8:
+        quantised = value.quantisation is not None or site.output.quantisation is not None
+        if value.dtype in (DType.INT8, DType.UINT8) and quantised:
             checks.require_same_quantisation(site, value, site.output)
 
 
@@ -117,87 +152,103 @@ def _lower_transpose(site: Site, lowering: Lowering) -> None:
     append_move(site, lowering, tuple(axis(axes.index(number)) for number in range(len(axes))))
 
 
-# RESIZE_NEAREST_NEIGHBOR
+# MIRROR_PAD
 
 
 @dataclass(frozen=True)
-class Resize:
-    """Attributes of the resizing operators."""
+class MirrorPad:
+    """`edge`: elements at the border that are not repeated: 1 for REFLECT, 0 for SYMMETRIC."""
 
-    align_corners: bool = False
-    half_pixel_centers: bool = False
-
-
-def _read_resize(options) -> Resize:
-    return Resize() if options is None else Resize(bool(options.AlignCorners()), bool(options.HalfPixelCenters()))
+    edge: int = 1
 
 
-def _nearest(size: int, out: int, attributes: Resize) -> tuple[int, ...]:
-    """The input position of each of `out` positions, in float32 as TFLite computes it."""
-    corners = attributes.align_corners and out > 1
-    scale = np.float32(size - 1) / np.float32(out - 1) if corners else np.float32(size) / np.float32(out)
-    offset = np.float32(0.5 if attributes.half_pixel_centers else 0)
-    real = (np.arange(out, dtype=np.float32) + offset) * scale
-    rounded = [math.floor(x + 0.5) if attributes.align_corners else math.floor(x) for x in real.tolist()]
-    return tuple(max(0, min(position, size - 1)) for position in rounded)
+def _read_mirror_pad(options) -> MirrorPad:
+    return MirrorPad() if options is None else MirrorPad(0 if options.Mode() == 1 else 1)
 
 
-def _size(site: Site) -> tuple[int, int]:
-    """Height and width of the output."""
+def mirror_positions(before: int, size: int, after: int, edge: int) -> tuple[int, ...]:
+    """The input position of each output position along one axis; neither border is longer than size - edge."""
+    head = range(before - 1 + edge, edge - 1, -1)
+    tail = range(size - 1 - edge, size - 1 - edge - after, -1)
+    return (*head, *range(size), *tail)
+
+
+def _infer_mirror_pad(site: Site) -> tuple[Shape, ...]:
     checks.require_counts(site, (2,))
-    checks.require_rank(site, site.input(0), 4)
-    checks.require_elements(site, site.input(0))
-    data = constant_integers(site, 1, "size")
-    if data.size != 2 or (data < 1).any():
-        raise site.error(f"the size {data.reshape(-1)[:4].tolist()} is not a height and a width of at least 1")
-    height, width = data.reshape(-1).tolist()
-    return height, width
+    assert isinstance(site.node.attributes, MirrorPad)
+    edge, sizes = site.node.attributes.edge, []
+    for size, (before, after) in zip(site.input(0).shape, paddings(site)):
+        if max(before, after) > max(size - edge, 0):
+            raise site.error(f"paddings of {before} and {after} are more than an axis of {size} can mirror")
+        if before + after and size + before + after > MAX_TABLE:
+            raise site.error(f"an axis of {size + before + after} is too long to be mirrored", f"the longest has {MAX_TABLE}")
+        sizes.append(size + before + after)
+    return (tuple(sizes),)
 
 
-def _positions(site: Site) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Input rows and columns of the output's rows and columns."""
-    assert isinstance(site.node.attributes, Resize)
-    _, height, width, _ = site.input(0).shape
-    rows, columns = _size(site)
-    return _nearest(height, rows, site.node.attributes), _nearest(width, columns, site.node.attributes)
+def _mirrors(site: Site) -> tuple[tuple[int, ...] | None, ...]:
+    """For each axis the input position of each output position; None: the same."""
+    assert isinstance(site.node.attributes, MirrorPad)
+    edge = site.node.attributes.edge
+    return tuple(
+        mirror_positions(before, size, after, edge) if before + after else None
+        for size, (before, after) in zip(site.input(0).shape, paddings(site))
+    )
 
 
-def _infer_resize(site: Site) -> tuple[Shape, ...]:
-    rows, columns = _size(site)
-    batches, _, _, channels = site.input(0).shape
-    return ((batches, rows, columns, channels),)
+def _compute_mirror_pad(site: Site, x: np.ndarray, *_: np.ndarray) -> tuple[np.ndarray]:
+    for number, positions in enumerate(_mirrors(site)):
+        x = x if positions is None else np.take(x, positions, number)
+    return (x,)
 
 
-def _compute_resize(site: Site, x: np.ndarray, *_: np.ndarray) -> tuple[np.ndarray]:
-    rows, columns = _positions(site)
-    return (x[:, rows][:, :, columns],)
+def _lower_mirror_pad(site: Site, lowering: Lowering) -> None:
+    index = tuple(axis(number) if entries is None else Table(number, entries) for number, entries in enumerate(_mirrors(site)))
+    append_move(site, lowering, index)
 
 
-def _lower_resize(site: Site, lowering: Lowering) -> None:
-    rows, columns = _positions(site)
-    append_move(site, lowering, (axis(0), _index(1, rows), _index(2, columns), axis(3)))
+# REVERSE_V2
 
 
-def _index(number: int, entries: tuple[int, ...]) -> IndexMap:
-    """The table, or a line through its entries if they lie on one."""
-    first = entries[0]
-    step = entries[1] - first if len(entries) > 1 else 0
-    if all(entry == first + step * position for position, entry in enumerate(entries)):
-        return axis(number, step, first)
-    return Table(number, entries)
+def reversed_axes(site: Site) -> frozenset[int]:
+    data, rank = constant_integers(site, 1, "axes").reshape(-1), len(site.input(0).shape)
+    if data.size > rank:
+        raise site.error(f"{data.size} axes to reverse in {rank} dimensions")
+    axes = [nonnegative_axis(site, int(number), rank) for number in data]
+    if len(set(axes)) != len(axes):
+        raise site.error(f"the axes {[int(number) for number in data]} name one twice")
+    return frozenset(axes)
+
+
+def _infer_reverse(site: Site) -> tuple[Shape, ...]:
+    checks.require_counts(site, (2,))
+    reversed_axes(site)
+    return (site.input(0).shape,)
+
+
+def _compute_reverse(site: Site, x: np.ndarray, *_: np.ndarray) -> tuple[np.ndarray]:
+    return (np.ascontiguousarray(np.flip(x, tuple(reversed_axes(site)))).reshape(x.shape),)
+
+
+def _lower_reverse(site: Site, lowering: Lowering) -> None:
+    backwards = reversed_axes(site)
+    shape = site.input(0).shape
+    index = tuple(axis(k, -1, size - 1) if k in backwards else axis(k) for k, size in enumerate(shape))
+    append_move(site, lowering, index)
 
 
 OPERATORS = (
     Operator("PAD", None, lambda options: None, _infer_pad, _check_pad, _compute_pad, _lower_pad),
     Operator("PADV2", None, lambda options: None, _infer_pad, _check_pad, _compute_pad, _lower_pad),
-    Operator("TRANSPOSE", None, lambda options: None, _infer_transpose, check_movable, _compute_transpose, _lower_transpose),
     Operator(
-        "RESIZE_NEAREST_NEIGHBOR",
-        "ResizeNearestNeighborOptions",
-        _read_resize,
-        _infer_resize,
+        "MIRROR_PAD",
+        "MirrorPadOptions",
+        _read_mirror_pad,
+        _infer_mirror_pad,
         check_movable,
-        _compute_resize,
-        _lower_resize,
+        _compute_mirror_pad,
+        _lower_mirror_pad,
     ),
+    Operator("TRANSPOSE", None, lambda options: None, _infer_transpose, check_movable, _compute_transpose, _lower_transpose),
+    Operator("REVERSE_V2", None, lambda options: None, _infer_reverse, check_movable, _compute_reverse, _lower_reverse),
 )

@@ -1,21 +1,25 @@
-"""STRIDED_SLICE, SLICE, SPLIT, UNPACK: parts of a value, each a `Map` of one load with an affine index.
+"""STRIDED_SLICE, SLICE: a part of a value, a `Map` of one load with an affine index; DYNAMIC_UPDATE_SLICE, which replaces a part.
 
+Every type of MOVABLE. A begin may be computed at run time where the output's shape does not depend on it: SLICE with a constant
+size, STRIDED_SLICE for entries that are shrunk. It is clamped, so that the part lies inside (a negative begin of STRIDED_SLICE
+counts from the end first). Then, and for DYNAMIC_UPDATE_SLICE, elements come from `Lookup`.
 Sources: tflite-micro, tensorflow/lite/kernels/internal/strided_slice_logic.h and
-tensorflow/lite/micro/kernels/strided_slice_common.cc, slice.cc, split.cc, unpack.cc. Masks for new axes and an ellipsis, which
-TFLite Micro lacks: LiteRT.
+tensorflow/lite/micro/kernels/strided_slice_common.cc, slice.cc, dynamic_update_slice.cc. Masks for new axes and an ellipsis, and a
+begin at run time for STRIDED_SLICE, which TFLite Micro lacks: LiteRT.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from aot.graph.expr import Affine, axis, fixed
-from aot.graph.ir import Shape, Site, Value
+from aot.graph.expr import Affine, Axis, Binary, Expr, Lookup, Select, add, axis, clamp, fixed, integer, mul, sub
+from aot.graph.ir import DType, Shape, Site
 from aot.graph.operator import Lowering, Operator, load
 from aot.graph.ops import checks
-from aot.graph.ops.movement import MOVABLE, append_move, check_movable, constant_integers
+from aot.graph.ops.movement import append_move, check_movable, constant_integers
+from aot.graph.ops.positions import INDICES, both, clamped, clamped_array, element, flat, strides
 from aot.graph.primitive import Map
 
 # STRIDED_SLICE
@@ -45,12 +49,16 @@ def _read_strided_slice(options) -> StridedSlice:
 
 @dataclass(frozen=True)
 class Range:
-    """`count` positions of one input axis from `start` on, `step` apart; `kept`: the output has this axis."""
+    """`count` positions of one input axis from `start` on, `step` apart; `kept`: the output has this axis.
+
+    `entry`: the start is that entry of the begin, at run time.
+    """
 
     start: int
     step: int
     count: int
     kept: bool = True
+    entry: int | None = None
 
     @property
     def slice(self) -> slice | int:
@@ -85,23 +93,41 @@ def strided_ranges(site: Site) -> tuple[Range | None, ...]:
     return (*ranges, *(Range(0, 1, size) for size in shape[position:]))
 
 
-def _entries(site: Site) -> list[tuple[int, int, int]]:
-    """(begin, end, stride) of each entry."""
+Entry = tuple[int | None, int | None, int]
+"""begin, end, stride; None: computed at run time."""
+
+
+def _entries(site: Site) -> list[Entry]:
     checks.require_counts(site, (4,))
-    columns = [constant_integers(site, position, what).reshape(-1) for position, what in ((1, "begin"), (2, "end"), (3, "strides"))]
-    if len({column.size for column in columns}) != 1:
-        raise site.error(f"begin, end and strides have {', '.join(str(column.size) for column in columns)} entries")
-    if columns[0].size > MAX_ENTRIES:
-        raise site.error(f"begin, end and strides have {columns[0].size} entries, more than {MAX_ENTRIES}")
-    return list(zip(*(column.tolist() for column in columns)))
+    sizes = [site.input(position).size for position in (1, 2, 3)]
+    if len(set(sizes)) != 1:
+        raise site.error(f"begin, end and strides have {', '.join(map(str, sizes))} entries")
+    if sizes[0] > MAX_ENTRIES:
+        raise site.error(f"begin, end and strides have {sizes[0]} entries, more than {MAX_ENTRIES}")
+    begin, end = (_numbers(site, position) for position in (1, 2))
+    return list(zip(begin, end, constant_integers(site, 3, "strides").reshape(-1).tolist()))
 
 
-def _range(site: Site, number: int, begin: int, end: int, stride: int, size: int) -> Range:
+def _numbers(site: Site, position: int) -> list[int] | list[None]:
+    value = site.input(position)
+    checks.require_dtype(site, value, DType.INT32, DType.INT64)
+    return [None] * value.size if value.data is None else value.data.reshape(-1).tolist()
+
+
+def _range(site: Site, number: int, begin: int | None, end: int | None, stride: int, size: int) -> Range:
     """One axis. A shrunk axis takes the element at `begin` alone, whatever end and stride say."""
     a = site.node.attributes
     assert isinstance(a, StridedSlice)
     if stride == 0:
         raise site.error(f"the stride of entry {number} is 0")
+    begin = 0 if _bit(a.begin_mask, number) else begin
+    if begin is None and _bit(a.shrink_axis_mask, number) and stride > 0 and size > 0:
+        return Range(0, 1, 1, kept=False, entry=number)
+    if begin is None:
+        raise site.error(f"the begin {checks.describe(site.input(1))} must be constant", "but for entries that are shrunk")
+    end = 0 if _bit(a.end_mask | a.shrink_axis_mask, number) else end
+    if end is None:
+        raise site.error(f"the end {checks.describe(site.input(2))} must be constant", "but for entries that are shrunk")
     first, last = (0, size) if stride > 0 else (-1, size - 1)
     if _bit(a.begin_mask, number):
         start = 0 if stride > 0 else size - 1
@@ -125,147 +151,166 @@ def _infer_strided_slice(site: Site) -> tuple[Shape, ...]:
     return (tuple(1 if part is None else part.count for part in ranges if part is None or part.kept),)
 
 
-def _compute_strided_slice(site: Site, x: np.ndarray, *_: np.ndarray) -> tuple[np.ndarray]:
-    index = tuple(np.newaxis if part is None else part.slice for part in strided_ranges(site))
+def _compute_strided_slice(site: Site, x: np.ndarray, begin: np.ndarray, *_: np.ndarray) -> tuple[np.ndarray]:
+    parts = (_resolved(part, begin, size) for part, size in _with_sizes(site))
+    index = tuple(np.newaxis if part is None else part.slice for part in parts)
     return (np.array(x[index], x.dtype, order="C"),)
 
 
+def _with_sizes(site: Site) -> list[tuple[Range | None, int]]:
+    """Each range with the size of its input axis (0 for a new axis)."""
+    sizes = iter(site.input(0).shape)
+    return [(part, 0 if part is None else next(sizes)) for part in strided_ranges(site)]
+
+
+def _resolved(part: Range | None, begin: np.ndarray, size: int) -> Range | None:
+    """The range with a start that is computed at run time put in."""
+    if part is None or part.entry is None:
+        return part
+    start = begin.reshape(-1)[part.entry].astype(np.int64)
+    return replace(part, start=int(clamped_array(start + size if start < 0 else start, 0, size - 1)))
+
+
 def _lower_strided_slice(site: Site, lowering: Lowering) -> None:
+    ranges = strided_ranges(site)
     index: list[Affine] = []
     out_axis = 0
-    for part in strided_ranges(site):
+    for part in ranges:
         if part is not None:
             index.append(axis(out_axis, part.step, part.start) if part.kept else fixed(part.start))
         out_axis += part is None or part.kept
-    append_move(site, lowering, tuple(index))
+    if all(part is None or part.entry is None for part in ranges):
+        append_move(site, lowering, tuple(index))
+        return
+    places = [
+        _linear(line) if part.entry is None else _wrapped(site, part.entry, size)
+        for line, (part, size) in zip(index, ((part, size) for part, size in _with_sizes(site) if part is not None))
+    ]
+    _append_lookup(site, lowering, places)
+
+
+def _linear(index: Affine) -> Expr:
+    """An affine index of at most one axis as an expression."""
+    total: Expr | None = None
+    for number, coefficient in index.terms:
+        total = Axis(number) if coefficient == 1 else mul(Axis(number), integer(coefficient))
+    if total is None:
+        return integer(index.offset)
+    return add(total, integer(index.offset)) if index.offset else total
+
+
+def _wrapped(site: Site, entry: int, size: int) -> Expr:
+    """A begin that is computed at run time: negative ones count from the end."""
+    begin = element(site.input(1), entry)
+    negative = Binary("lt", begin, integer(0, begin.dtype))
+    return clamped(Select(negative, add(begin, integer(size, begin.dtype)), begin), 0, size - 1)
+
+
+def _append_lookup(site: Site, lowering: Lowering, places: list[Expr]) -> None:
+    """out[i] = input 0 at these positions, one for each of its axes."""
+    value, out = site.input(0), site.output
+    index = flat(zip(places, strides(value.shape)))
+    lowering.append(Map(out.name, out.shape, Lookup(value.name, index, value.dtype), nodes=(site.node.index,)))
 
 
 # SLICE
 
 
-def _slice_ranges(site: Site) -> tuple[tuple[int, int], ...]:
-    """(start, size) of each axis; a size of -1 is the rest."""
+def _slice_ranges(site: Site) -> tuple[tuple[int | None, int], ...]:
+    """(start, size) of each axis; a size of -1 is the rest, a start of None is known at run time."""
     checks.require_counts(site, (3,))
-    shape = site.input(0).shape
-    begin, size = (constant_integers(site, position, what).reshape(-1) for position, what in ((1, "begin"), (2, "size")))
-    if begin.size != len(shape) or size.size != len(shape):
-        raise site.error(f"begin and size have {begin.size} and {size.size} entries for {len(shape)} dimensions")
-    ranges = tuple((b, whole - b if s == -1 else s) for b, s, whole in zip(begin.tolist(), size.tolist(), shape))
-    for (start, count), whole in zip(ranges, shape):
-        if start < 0 or count < 0 or start + count > whole:
-            raise site.error(f"elements {start} to {start + count} are not in an axis of {whole}")
-    return ranges
+    shape, begin = site.input(0).shape, _numbers(site, 1)
+    size = constant_integers(site, 2, "size").reshape(-1).tolist()
+    if len(begin) != len(shape) or len(size) != len(shape):
+        raise site.error(f"begin and size have {len(begin)} and {len(size)} entries for {len(shape)} dimensions")
+    return tuple(_slice_range(site, *entry) for entry in zip(begin, size, shape))
+
+
+def _slice_range(site: Site, begin: int | None, size: int, whole: int) -> tuple[int | None, int]:
+    if begin is None and size == -1:
+        raise site.error(f"the begin {checks.describe(site.input(1))} must be constant", "a size of -1 depends on it")
+    start = begin or 0
+    count = whole - start if size == -1 else size
+    if start < 0 or count < 0 or start + count > whole:
+        raise site.error(f"elements {start} to {start + count} are not in an axis of {whole}")
+    return begin, count
 
 
 def _infer_slice(site: Site) -> tuple[Shape, ...]:
     return (tuple(count for _, count in _slice_ranges(site)),)
 
 
-def _compute_slice(site: Site, x: np.ndarray, *_: np.ndarray) -> tuple[np.ndarray]:
-    return (
-        np.ascontiguousarray(x[tuple(slice(start, start + count) for start, count in _slice_ranges(site))]).reshape(
-            _infer_slice(site)[0]
-        ),
-    )
+def _compute_slice(site: Site, x: np.ndarray, begin: np.ndarray, *_: np.ndarray) -> tuple[np.ndarray]:
+    starts = _clamped_starts(begin, x.shape, site.output.shape)
+    index = tuple(slice(start, start + count) for start, count in zip(starts, site.output.shape))
+    return (np.array(x[index], x.dtype, order="C"),)
+
+
+def _clamped_starts(begin: np.ndarray, whole: Shape, part: Shape) -> list[int]:
+    """Where a part starts, moved so that it lies inside."""
+    return [int(clamped_array(start, 0, max(size - count, 0))) for start, size, count in zip(begin.reshape(-1), whole, part)]
 
 
 def _lower_slice(site: Site, lowering: Lowering) -> None:
-    append_move(site, lowering, tuple(axis(number, 1, start) for number, (start, _) in enumerate(_slice_ranges(site))))
+    ranges, value = _slice_ranges(site), site.input(0)
+    if all(start is not None for start, _ in ranges):
+        append_move(site, lowering, tuple(axis(number, 1, start or 0) for number, (start, _) in enumerate(ranges)))
+        return
+    starts = _starts(site, 1, value.shape, site.output.shape)
+    _append_lookup(site, lowering, [add(Axis(number), start) for number, start in enumerate(starts)])
 
 
-# SPLIT and UNPACK: several outputs
+def _starts(site: Site, position: int, whole: Shape, part: Shape) -> list[Expr]:
+    """`_clamped_starts` of an input, as expressions; 0 for an axis that the part fills."""
+    value = site.input(position)
+    return [
+        integer(0) if size == count else clamped(element(value, number), 0, size - count)
+        for number, (size, count) in enumerate(zip(whole, part))
+    ]
 
 
-@dataclass(frozen=True)
-class Split:
-    """`count` equal parts."""
-
-    count: int = 0
+# DYNAMIC_UPDATE_SLICE
 
 
-@dataclass(frozen=True)
-class Unpack:
-    count: int = 0
-    axis: int = 0
+def _infer_update(site: Site) -> tuple[Shape, ...]:
+    checks.require_counts(site, (3,))
+    shape, part, starts = (site.input(position).shape for position in range(3))
+    if len(part) != len(shape) or any(count > size for count, size in zip(part, shape)):
+        raise site.error(f"an update of shape {checks.shape_text(part)} does not fit into {checks.shape_text(shape)}")
+    if starts != (len(shape),):
+        raise site.error(f"start indices of shape {checks.shape_text(starts)} for {len(shape)} dimensions")
+    return (shape,)
 
 
-def _read_split(options) -> Split:
-    return Split() if options is None else Split(options.NumSplits())
+def _check_update(site: Site) -> None:
+    check_movable(site)
+    checks.require_same_dtype(site, site.input(1), site.input(0))
+    checks.require_dtype(site, site.input(2), *INDICES)
 
 
-def _read_unpack(options) -> Unpack:
-    return Unpack() if options is None else Unpack(options.Num(), options.Axis())
+def _compute_update(site: Site, x: np.ndarray, update: np.ndarray, starts: np.ndarray) -> tuple[np.ndarray]:
+    out = x.copy()
+    places = _clamped_starts(starts, x.shape, update.shape)
+    out[tuple(slice(start, start + count) for start, count in zip(places, update.shape))] = update
+    return (out,)
 
 
-def _axis_of(site: Site, value: Value, number: int) -> int:
-    rank = len(value.shape)
-    if not -rank <= number < rank:
-        raise site.error(f"axis {number} is outside the {rank} dimensions of {checks.describe(value)}")
-    return number % rank
-
-
-def _split_parts(site: Site) -> tuple[Value, int, int]:
-    """The value that is split, the axis, and the size of each part."""
-    checks.require_counts(site, (2,), len(site.outputs))
-    assert isinstance(site.node.attributes, Split)
-    position, count = constant_integers(site, 0, "axis"), site.node.attributes.count
-    if position.size != 1:
-        raise site.error(f"the axis has {position.size} elements, not one")
-    value = site.input(1)
-    number = _axis_of(site, value, int(position.reshape(-1)[0]))
-    if count != len(site.outputs) or count < 1 or value.shape[number] % count:
-        raise site.error(f"an axis of {value.shape[number]} does not split into {count} parts for {len(site.outputs)} outputs")
-    return value, number, value.shape[number] // count
-
-
-def _infer_split(site: Site) -> tuple[Shape, ...]:
-    value, number, size = _split_parts(site)
-    return ((*value.shape[:number], size, *value.shape[number + 1 :]),) * len(site.outputs)
-
-
-def _compute_split(site: Site, _: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, ...]:
-    return tuple(np.ascontiguousarray(part) for part in np.split(x, len(site.outputs), _split_parts(site)[1]))
-
-
-def _lower_split(site: Site, lowering: Lowering) -> None:
-    value, number, size = _split_parts(site)
-    for position, out in enumerate(site.outputs):
-        index = tuple(axis(k, 1, position * size if k == number else 0) for k in range(len(value.shape)))
-        lowering.append(Map(out.name, out.shape, load(value, index), nodes=(site.node.index,)))
-
-
-def _unpack_axis(site: Site) -> int:
-    checks.require_counts(site, (1,), len(site.outputs))
-    a, value = site.node.attributes, site.input(0)
-    assert isinstance(a, Unpack)
-    number = _axis_of(site, value, a.axis)
-    if not a.count == len(site.outputs) == value.shape[number]:
-        raise site.error(f"an axis of {value.shape[number]} does not unpack into {a.count} parts for {len(site.outputs)} outputs")
-    return number
-
-
-def _infer_unpack(site: Site) -> tuple[Shape, ...]:
-    number, shape = _unpack_axis(site), site.input(0).shape
-    return ((*shape[:number], *shape[number + 1 :]),) * len(site.outputs)
-
-
-def _compute_unpack(site: Site, x: np.ndarray) -> tuple[np.ndarray, ...]:
-    return tuple(np.array(part, x.dtype) for part in np.moveaxis(x, _unpack_axis(site), 0))
-
-
-def _lower_unpack(site: Site, lowering: Lowering) -> None:
-    number, value = _unpack_axis(site), site.input(0)
-    for position, out in enumerate(site.outputs):
-        rest = iter(range(len(out.shape)))
-        index = tuple(fixed(position) if k == number else axis(next(rest)) for k in range(len(value.shape)))
-        lowering.append(Map(out.name, out.shape, load(value, index), nodes=(site.node.index,)))
-
-
-def _check_parts(site: Site) -> None:
-    value = site.input(1 if site.node.op == "SPLIT" else 0)
-    checks.require_dtype(site, value, *MOVABLE)
-    for out in site.outputs:
-        checks.require_same_dtype(site, out, value)
+def _lower_update(site: Site, lowering: Lowering) -> None:
+    """out[i] = update[i - start] where that lies in the update, else the operand's own element."""
+    value, update, out = site.input(0), site.input(1), site.output
+    if 0 in update.shape or update.shape == value.shape:
+        lowering.append(Map(out.name, out.shape, load(value if 0 in update.shape else update), nodes=(site.node.index,)))
+        return
+    places: list[Expr] = []
+    conditions: list[Expr] = []
+    for number, start in enumerate(_starts(site, 2, value.shape, update.shape)):
+        size, place = update.shape[number], sub(Axis(number), start)
+        if size < value.shape[number]:
+            conditions.append(both((Binary("ge", place, integer(0)), Binary("lt", place, integer(size)))))
+            place = clamp(place, 0, size - 1)
+        places.append(place)
+    new = Lookup(update.name, flat(zip(places, strides(update.shape))), update.dtype)
+    lowering.append(Map(out.name, out.shape, Select(both(conditions), new, load(value)), nodes=(site.node.index,)))
 
 
 def _no_options(options) -> None:
@@ -283,6 +328,5 @@ OPERATORS = (
         _lower_strided_slice,
     ),
     Operator("SLICE", None, _no_options, _infer_slice, check_movable, _compute_slice, _lower_slice),
-    Operator("SPLIT", "SplitOptions", _read_split, _infer_split, _check_parts, _compute_split, _lower_split),
-    Operator("UNPACK", "UnpackOptions", _read_unpack, _infer_unpack, _check_parts, _compute_unpack, _lower_unpack),
+    Operator("DYNAMIC_UPDATE_SLICE", None, _no_options, _infer_update, _check_update, _compute_update, _lower_update),
 )

@@ -22,15 +22,15 @@ def eliminate_identities(graph: Graph) -> Graph:
 
 
 def _identity(graph: Graph, node: Node) -> Edit | None:
-    """y = RESHAPE(x) to x's own shape, TRANSPOSE in order, PAD by 0, a slice of everything, CONCATENATION of one value,
-    QUANTIZE to the same parameters -> x."""
+    """y = RESHAPE(x) to x's own shape, TRANSPOSE in order, PAD or MIRROR_PAD by 0, a slice of everything, TILE or BROADCAST_TO that
+    repeats nothing, CONCATENATION of one value, QUANTIZE to the same parameters -> x."""
     return bypass(graph, node, graph.site(node).input(0).name) if _moves_nothing(graph.site(node)) else None
 
 
 def _moves_nothing(site: Site) -> bool:
     """Whether the output's elements are input 0's in their order, if both have the same shape and type."""
     match site.node.op:
-        case "RESHAPE" | "SQUEEZE" | "EXPAND_DIMS" | "SLICE" | "QUANTIZE":
+        case "RESHAPE" | "SQUEEZE" | "EXPAND_DIMS" | "SLICE" | "QUANTIZE" | "TILE" | "BROADCAST_TO" | "MIRROR_PAD":
             return True
         case "CONCATENATION":
             return len(site.inputs) == 1
