@@ -15,13 +15,14 @@ import numpy as np
 from aot.graph.arithmetic import float_range
 from aot.graph.ir import DType, Graph, Site, Value
 from aot.graph.ops import OPERATORS
+from aot.graph.ops.activation import clamps_input
 from aot.graph.ops.checks import output_range
 from aot.graph.ops.joining import is_rescaled
 from aot.graph.ops.movement import pad_value, real_zero
 
 Interval = tuple[float, float]
 
-UNARY = ("RELU", "RELU6", "RELU_N1_TO_1", "LOGISTIC", "TANH", "QUANTIZE")
+UNARY = ("RELU", "RELU6", "RELU_N1_TO_1", "RELU_0_TO_1", "LOGISTIC", "TANH", "QUANTIZE")
 BINARY = ("ADD", "SUB", "MUL")
 MOVING = (
     "RESHAPE",
@@ -64,6 +65,10 @@ def _of_value(value: Value) -> Interval:
     if value.data is not None and value.size and value.dtype.np.kind in "iuf":
         low, high = float(value.data.min()), float(value.data.max())
         return (-math.inf, math.inf) if math.isnan(low) or math.isnan(high) else (low, high)
+    return _of_type(value)
+
+
+def _of_type(value: Value) -> Interval:
     return value.dtype.limits if value.dtype.is_integer else (-math.inf, math.inf)
 
 
@@ -91,9 +96,11 @@ def activation_bounds(site: Site) -> Interval:
     """The interval of a node's fused activation, or of a RELU; everything without one."""
     named = site.node.op.lower() if site.node.op.startswith("RELU") else "none"
     activation = str(getattr(site.node.attributes, "activation", named))
-    if site.output.dtype in QUANTISED and (activation != "none" or site.output.quantisation is not None):
-        return output_range(site, activation, site.output)
-    return float_range(activation) or (-math.inf, math.inf) if activation != "none" else (-math.inf, math.inf)
+    if activation == "none":  # nor need the output be quantised then
+        return _of_type(site.output)
+    if site.output.dtype in QUANTISED:
+        return output_range(site, activation, site.input(0) if clamps_input(site) else site.output)
+    return float_range(activation) or (-math.inf, math.inf)
 
 
 def _by_trial(site: Site, inputs: Sequence[Interval]) -> Interval:
