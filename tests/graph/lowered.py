@@ -82,13 +82,14 @@ def agree(
 ) -> list[np.ndarray]:
     """The first invocation's outputs, after compute, lowering and the oracle agreed on every invocation.
 
-    Integers agree exactly, floats within `bound`. Without invocations: pseudo-random inputs.
+    Integers agree exactly, floats within `bound`. What the model keeps goes from one invocation to the next. Without invocations:
+    pseudo-random inputs.
     """
     graph = read(model)
     invocations = invocations or (random_inputs(model),)
-    found = []
+    found, state = [], {}
     for inputs, expected in zip(invocations, oracle(model, invocations), strict=True):
-        arrays = run_all(graph, inputs)
+        arrays = run_all(graph, inputs, state)
         for name, array in run_lowered(graph, arrays).items():
             assert_near(array, arrays[name], "lowered and computed", bound)
         found.append([arrays[name] for name in graph.outputs])

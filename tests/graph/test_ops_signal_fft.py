@@ -9,8 +9,8 @@ import pytest
 
 from aot.errors import CompileError
 from aot.graph.interpreter import run_all
+from tests.graph.closed import compiled
 from tests.graph.lowered import agree, read, run_lowered, sweep
-from tests.graph.test_ops_compiled import compiled
 from tests.one_operator import T, custom
 from tests.oracle import tflm_runs
 

@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
-from aot.graph.ops.signal import rfft
+from aot.graph.ops.signal import channels, filter_bank, overlap, rfft, samples, streams
 
-OPERATORS = (*rfft.OPERATORS,)
+OPERATORS = (
+    *samples.OPERATORS,
+    *rfft.OPERATORS,
+    *filter_bank.OPERATORS,
+    *channels.OPERATORS,
+    *streams.OPERATORS,
+    *overlap.OPERATORS,
+)

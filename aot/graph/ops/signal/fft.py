@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 
@@ -104,7 +104,7 @@ def is_supported(n: int) -> bool:
     return False
 
 
-@cache
+@lru_cache(maxsize=16)
 def plan(n: int, dtype: DType, inverse: bool) -> Plan:
     return Plan(n, dtype, inverse)
 
