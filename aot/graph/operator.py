@@ -45,6 +45,7 @@ class Operator:
     them as any other.
 
     subgraphs(attributes): numbers of the sub-graphs that the node runs; the reader puts the graphs into `node.graphs`.
+    dtype(site): the only output's type, where TFLite decides on it whatever the file says.
     """
 
     name: str
@@ -57,6 +58,7 @@ class Operator:
     variables: tuple[int, ...] = ()
     memories: Callable[[Any, tuple[Value | None, ...]], tuple[Memory, ...]] = lambda attributes, inputs: ()
     subgraphs: Callable[[Any], tuple[int, ...]] = lambda attributes: ()
+    dtype: Callable[[Site], DType] = lambda site: site.output.dtype
 
 
 @dataclass(frozen=True)

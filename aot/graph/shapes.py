@@ -41,17 +41,30 @@ def fix_shapes(graph: Graph, shapes: Mapping[str, Shape], operators: Mapping[str
 
 def settle_shapes(graph: Graph, operators: Mapping[str, Operator], dynamic: Collection[str] = ()) -> Graph:
     """The graph with inferred shapes, each node checked. A declared shape may differ only for the names in `dynamic`."""
-    values = dict(graph.by_name)
+    values = {value.name: value if value.name in graph.producers else _plain(value) for value in graph.values}
     known = {value.name: value.data for value in graph.values if value.data is not None}
     for node in graph.nodes:
         operator = operators[node.op]
         inputs = tuple(None if name is None else _with_data(values[name], known.get(name)) for name in node.inputs)
         site = Site(node, inputs, tuple(values[name] for name in node.outputs))
         site = replace(site, outputs=_settle_outputs(site, operator.infer(site), dynamic))
+        site = _typed(site, operator)
         operator.check(site)
         values.update((value.name, value) for value in site.outputs)
         known.update(_folded(site, operator))
     return replace(graph, values=tuple(values[value.name] for value in graph.values))
+
+
+def _typed(site: Site, operator: Operator) -> Site:
+    """The site with the output's type that TFLite gives it, whatever the file says."""
+    if len(site.outputs) == 1 and operator.dtype(site) is not site.output.dtype:
+        site = replace(site, outputs=(replace(site.output, dtype=operator.dtype(site)),))
+    return replace(site, outputs=tuple(map(_plain, site.outputs)))
+
+
+def _plain(value: Value) -> Value:
+    """A float is not quantised, whatever the file says."""
+    return replace(value, quantisation=None) if value.dtype.is_float and value.quantisation else value
 
 
 def _settle_outputs(site: Site, shapes: tuple[Shape, ...], dynamic: Collection[str]) -> tuple[Value, ...]:

@@ -190,7 +190,7 @@ def _dims(table: Table, slot: int, what: str) -> Shape:
 
 
 def _quantisation(table: Table | None, dtype: DType, shape: Shape, constant: bool) -> Quantisation | None:
-    """Scales and zero points; None for what is not quantised (floats, and wide integers whose scale is 0)."""
+    """Scales and zero points; None for what is not quantised (wide integers whose scale is 0, floats but see `_of_float`)."""
     if table is None:
         return None
     if table.number(4, "B"):
@@ -198,6 +198,8 @@ def _quantisation(table: Table | None, dtype: DType, shape: Shape, constant: boo
             "has custom or blockwise quantisation, which is not supported", hint="quantise per tensor or per channel"
         )
     scales, points = _list(table.numbers(2, "f4", "scales")), _list(table.numbers(3, "i8", "zero points"))
+    if dtype is DType.FLOAT32:
+        return _of_float(scales, points)
     if not scales or not dtype.is_integer:
         return None
     if not any(scales) and dtype not in ACTIVATION_DTYPES and not constant:
@@ -207,6 +209,12 @@ def _quantisation(table: Table | None, dtype: DType, shape: Shape, constant: boo
     _require_zero_points(zero_points, len(scales), dtype)
     axis = 0 if len(scales) == 1 else _axis(table.number(6, "i"), shape, len(scales))
     return Quantisation(tuple(scales), tuple(zero_points), axis)
+
+
+def _of_float(scales: list[float], points: list[int]) -> Quantisation | None:
+    """What a file says of a float: kept until shapes are settled, as TFLite takes some of these for quantised; None if unusable."""
+    usable = len(scales) == len(points) == 1 and math.isfinite(scales[0]) and scales[0] > 0 and abs(points[0]) < 1 << 15
+    return Quantisation(tuple(scales), tuple(points)) if usable else None
 
 
 def _list(array: np.ndarray | None) -> list:

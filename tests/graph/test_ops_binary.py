@@ -8,6 +8,7 @@ import pytest
 from aot.errors import CompileError
 from aot.graph.expr import Load, Requantise, axis, loads, walk
 from aot.graph.primitive import Map
+from tests.builder import ModelBuilder
 from tests.graph.lowered import agree, extremes, primitives, read, sweep
 from tests.one_operator import T, binary, one_operator
 from tests.oracle import litert_runs
@@ -129,6 +130,20 @@ def test_uint8(op: str) -> None:
         }
         model = binary(op, *case["shapes"], dtype="uint8", activation=case["activation"], **quantisations)
         agree(model, *extremes(model), oracle=litert_runs)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+def test_a_quantised_sum_that_the_file_calls_float32(dtype: str) -> None:
+    """Its type is the inputs'; TFLite Micro computes something else."""
+    m = ModelBuilder()
+    x = m.tensor("x", (2, 50), dtype, scale=0.004, zero_point=3)
+    twice = m.tensor("twice", (2, 50), "float32", scale=0.006, zero_point=1)
+    out = m.tensor("out", (2, 50), dtype, scale=0.009, zero_point=2)
+    for inputs, output in (([x, x], twice), ([twice, x], out)):
+        m.operator("ADD", inputs, [output], {"fused_activation_function": "NONE"})
+    model = m.build([x], [out])
+    assert read(model)["t1"].dtype.value == dtype
+    agree(model, *extremes(model), oracle=litert_runs)
 
 
 @pytest.mark.parametrize("op", OPERATORS)

@@ -9,7 +9,7 @@ tensorflow/lite/kernels/internal/reference/integer_ops/add.h, mul.h. What TFLite
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -18,6 +18,7 @@ from aot.graph import arithmetic
 from aot.graph.arithmetic import activation_name
 from aot.graph.expr import Binary, Expr, clamp, mul
 from aot.graph.ir import DType, Site
+from aot.graph.operator import Operator
 from aot.graph.ops import checks
 from aot.graph.ops.contraction import clamp_array, clamp_expr
 from aot.graph.ops.elementwise import Form, elementwise
@@ -198,8 +199,16 @@ def _sum(site: Site, combine: Combine) -> _QuantisedSum:
     return _QuantisedSum(combine, (left, right), left_shift, (one, two), out, ending)
 
 
-OPERATORS = (
-    elementwise("ADD", lambda site: _form(site, "add"), options="AddOptions", read=read_activation),
-    elementwise("SUB", lambda site: _form(site, "sub"), options="SubOptions", read=read_activation),
-    elementwise("MUL", lambda site: _form(site, "mul"), options="MulOptions", read=read_activation),
-)
+def _dtype(site: Site) -> DType:
+    """LiteRT takes the inputs' type; some files call a quantised sum between two layers float32."""
+    left, right, output = site.input(0), site.input(1), site.output
+    mislabelled = output.dtype is DType.FLOAT32 and output.quantisation is not None
+    return left.dtype if mislabelled and left.dtype is right.dtype and left.dtype in QUANTISED else output.dtype
+
+
+def _operator(name: str, options: str, combine: Combine) -> Operator:
+    plain = elementwise(name, lambda site: _form(site, combine), options=options, read=read_activation)
+    return replace(plain, dtype=_dtype)
+
+
+OPERATORS = (_operator("ADD", "AddOptions", "add"), _operator("SUB", "SubOptions", "sub"), _operator("MUL", "MulOptions", "mul"))
