@@ -14,6 +14,7 @@ from aot.graph.operator import Operator
 from aot.graph.ops import OPERATORS
 from aot.graph.passes.clamps import fuse_activations, remove_clamps
 from aot.graph.passes.constants import common_subexpressions, fold_constants, remove_dead_nodes
+from aot.graph.passes.dilation import fold_dilations
 from aot.graph.passes.exact import mean_to_pool, merge_requantisations
 from aot.graph.passes.movement import eliminate_identities, eliminate_transposes, merge_reshapes
 from aot.graph.passes.padding import fuse_pads
@@ -28,6 +29,7 @@ PASSES: tuple[tuple[Pass, str], ...] = (
     (eliminate_transposes, "before reshapes are merged: it leaves them behind"),
     (merge_reshapes, "one view of each chain, so that an identity is seen to be one"),
     (eliminate_identities, "before fusion: what stands between a node and its activation goes"),
+    (fold_dilations, "before pads and activations are fused: they then find the convolution beside them"),
     (fuse_pads, "before clamps: a pad's constant widens a range"),
     (fuse_activations, "a clamp of its own costs a loop; in its producer it costs nothing"),
     (remove_clamps, "after fusion, so that it sees every clamp in one form"),
