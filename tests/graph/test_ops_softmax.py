@@ -62,9 +62,7 @@ def test_other_types(source, target, out, oracle):
 def test_8_bits_to_int16_in_long_rows():
     """Rows that are too long for 8-bit results are not for int16; and sums with every number of leading zeros."""
     for length in (1, 2, 3, 17, 300, 512, 2000):
-        model = unary(
-            "SOFTMAX", (4, length), out_dtype="int16", input_q=(0.02, 0), output_q=(1 / 65536, -32768), options={"beta": 1.0}
-        )
+        model = one_operator("SOFTMAX", [T((4, length), "int8", 0.02)], [T((4, length), "int16", 1 / 65536, -32768)], {"beta": 1.0})
         rows = [
             np.full(length, 7),
             np.arange(length) % 256 - 128,

@@ -61,6 +61,14 @@ def require_constant(site: Site, value: Value, purpose: str) -> np.ndarray:
     return value.data
 
 
+def constant_number(site: Site, value: Value, purpose: str) -> int:
+    """The one integer of a constant (an axis, a count)."""
+    data = require_constant(site, value, purpose).reshape(-1)
+    if data.size != 1:
+        raise site.error(f"the {purpose} {describe(value)} has {data.size} elements, not 1")
+    return int(data[0])
+
+
 def require_axis(site: Site, value: Value, number: int) -> int:
     """A dimension of `value`, from 0; numbers below 0 count from the end."""
     rank = len(value.shape)

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from aot.graph import arithmetic, floatmath
-from aot.graph.arithmetic import INT32_MAX, NEWTON_SLOPE, NEWTON_START
+from aot.graph import arithmetic, fixedmath, floatmath
+from aot.graph.arithmetic import INT32_MAX
 from aot.graph.evaluate import requantise
 from aot.graph.expr import (
     Acc,
@@ -200,25 +200,11 @@ def _rounding_shift_right(x: Expr, exponent: int) -> Expr:
 
 
 def _reciprocal(total: Expr, offset: int, is_long: bool) -> Expr:
-    """1 / (total shifted up to [1, 2)) in Q0.31: `arithmetic.reciprocal_of_one_plus` as an expression.
-
-    Products use `Requantise` with shift 0, whose multiplier is the factor that is not negative. The steps of Newton's method are
-    below 1/2 (the first estimate is within 1/17), so that their left shift never saturates; only the last one can.
-    """
+    """1 / (total shifted up to [1, 2)) in Q0.31; 0 where every result rounds to 0."""
     zeros = Unary("clz", total)
     fraction = Binary("and", Binary("shl", total, zeros), integer(INT32_MAX))
-    half_denominator = add(Binary("shr", fraction, integer(1)), integer(1 << 30))
-    estimate = add(_product(integer(NEWTON_SLOPE), half_denominator), integer(NEWTON_START))
-    for _ in range(3):
-        error = sub(integer(1 << 29), _product(estimate, half_denominator))
-        estimate = add(estimate, Binary("shl", _product(error, estimate), integer(2)))
-    is_one = Binary("gt", estimate, integer((1 << 30) - 1))
-    result = Select(is_one, integer(INT32_MAX), Binary("shl", estimate, integer(1)))
+    result = fixedmath.reciprocal_of_one_plus(fraction)
     return Select(Binary("lt", zeros, integer(offset - 31)), integer(0), result) if is_long else result
-
-
-def _product(x: Expr, factor: Expr) -> Expr:
-    return Requantise(x, factor, integer(0))
 
 
 def _real_lower(site: Site, lowering: Lowering) -> None:
