@@ -49,11 +49,16 @@ def framer(shape=(6,), size: int = 4, step: int = 2, prefill: object = False, ou
 
 @pytest.mark.parametrize(
     "case",
-    list(
-        sweep(24, shape=[(6,), (12,), (2, 6), (1, 12), (2, 2, 6)], step=[1, 2, 3, 6], size=[6, 7, 9, 12, 20], prefill=[False, True])
-    )
-    + [{"shape": (6,), "size": 6, "step": 6}, {"shape": (12,), "size": 2, "step": 6}, {"shape": (6,), "size": 1, "step": 1}]
-    + [{"shape": (160,), "size": 400, "step": 160}, {"shape": (320,), "size": 480, "step": 320, "prefill": True}],
+    [
+        *sweep(
+            24, shape=[(6,), (12,), (2, 6), (1, 12), (2, 2, 6)], step=[1, 2, 3, 6], size=[6, 7, 9, 12, 20], prefill=[False, True]
+        ),
+        {"shape": (6,), "size": 6, "step": 6},
+        {"shape": (12,), "size": 2, "step": 6},
+        {"shape": (6,), "size": 1, "step": 1},
+        {"shape": (160,), "size": 400, "step": 160},
+        {"shape": (320,), "size": 480, "step": 320, "prefill": True},
+    ],
     ids=str,
 )
 def test_framer(case):
