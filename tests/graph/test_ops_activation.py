@@ -7,10 +7,11 @@ import pytest
 
 from aot.errors import CompileError
 from aot.graph.expr import Requantise, walk
+from aot.graph.interpreter import run_all
 from aot.graph.ir import Graph
 from aot.graph.passes.ranges import activation_bounds
 from aot.graph.primitive import Map
-from tests.graph.lowered import agree, primitives, read
+from tests.graph.lowered import agree, primitives, read, run_lowered
 from tests.one_operator import T, one_operator, unary
 from tests.oracle import litert_runs, tflm_runs
 
@@ -46,6 +47,18 @@ def test_int16(op: str, scales: tuple[float, float]) -> None:
 def test_float_relu(op: str) -> None:
     x = np.array([[-np.inf, -7, -1, -0.5, -0.0, 0.0, 0.5, 1, 6, 7, 3e38]], np.float32)
     agree(unary(op, x.shape, dtype="float32"), [x], bound=0.0, oracle=RELUS[op])
+
+
+@pytest.mark.parametrize("op", RELUS)
+def test_nan_stays(op: str) -> None:
+    model = unary(op, (1, 2), dtype="float32")
+    x = np.array([[np.nan, -0.0]], np.float32)
+    if op in ("RELU", "RELU6"):
+        assert np.isnan(tflm_runs(model, [[x]])[0][0][0, 0])
+    graph = read(model)
+    computed = run_all(graph, [x])
+    (lowered,) = run_lowered(graph, computed).values()
+    assert np.isnan(lowered[0, 0]) and lowered.tobytes() == computed[graph.outputs[0]].tobytes()
 
 
 @pytest.mark.parametrize("op", RELUS)

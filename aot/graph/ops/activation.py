@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from aot.graph.expr import Expr, cast, clamp
+from aot.graph.arithmetic import FLOAT32_MAX, float_range
+from aot.graph.expr import Binary, Expr, cast, clamp, real
 from aot.graph.ir import DType, Site
 from aot.graph.operator import Lowering, Operator, load
 from aot.graph.ops import checks
-from aot.graph.ops.contraction import clamp_array, clamp_expr
 from aot.graph.ops.rescale import Rescale, finish, finish_array, offset, rescale
 from aot.graph.ops.single import infer, quantisations, ratio, require_no_zero_points, require_types
 from aot.graph.primitive import Map
@@ -45,6 +45,20 @@ def _numbers(site: Site, activation: str) -> tuple[Rescale, int, int, int, int]:
     return rescale(site, ratio(site, in_double=_is_micro(site))), zero_point, out_zero_point, low, high
 
 
+def _clamped(x: Expr, activation: str) -> Expr:
+    """A float32 within the activation's range; a NaN and -0 stay: `min` and `max` answer with the other operand only where it is beyond."""
+    low, high = float_range(activation) or (0.0, 0.0)
+    above = Binary("max", x, real(low))
+    return above if high == FLOAT32_MAX else Binary("min", real(high), above)
+
+
+def _clamped_array(x: np.ndarray, activation: str) -> np.ndarray:
+    """The meaning of `_clamped`."""
+    low, high = float_range(activation) or (0.0, 0.0)
+    above = np.where(x < low, np.float32(low), x)
+    return above if high == FLOAT32_MAX else np.where(high < above, np.float32(high), above)
+
+
 def _relu(name: str) -> Operator:
     activation = name.lower()
 
@@ -58,14 +72,14 @@ def _relu(name: str) -> Operator:
     def compute(site: Site, x: np.ndarray) -> tuple[np.ndarray]:
         dtype = site.output.dtype
         if dtype.is_float:
-            return (clamp_array(x, activation),)
+            return (_clamped_array(x, activation),)
         scale, zero_point, out_zero_point, low, high = _numbers(site, activation)
         return (finish_array(scale.array(x.astype(np.int32) - np.int32(zero_point)), out_zero_point, low, high, dtype),)
 
     def expression(site: Site) -> Expr:
         x, dtype = load(site.input(0)), site.output.dtype
         if dtype.is_float:
-            return clamp_expr(x, activation)
+            return _clamped(x, activation)
         scale, zero_point, out_zero_point, low, high = _numbers(site, activation)
         if scale.is_one and zero_point == out_zero_point:
             return cast(clamp(cast(x, DType.INT32), low, high), dtype)
