@@ -56,7 +56,8 @@ class Layer:
 class Entry:
     """A function of the bundle.
 
-    `int SYMBOL(inputs..., outputs..., void *workspace[, const void *weights])`; inputs and outputs are absent with `--io workspace`.
+    `int SYMBOL(inputs..., outputs..., void *workspace[, void *state][, const void *weights])`; inputs and outputs are absent with
+    `--io workspace`, the state where `state_nbytes` is 0. The one that `initialises` is `int SYMBOL(void *state[, const void *weights])`.
     Returns 0; -1 for a null pointer; -2 for a misaligned one, before anything is touched. `nodes` are the model's, as read.
     """
 
@@ -71,6 +72,9 @@ class Entry:
     layers: tuple[Layer, ...]
     nodes: tuple[Node, ...] = ()
     plan: Plan | None = None
+    state_nbytes: int = 0
+    state_align: int = 1
+    initialises: bool = False
 
 
 @dataclass(frozen=True, repr=False)
@@ -88,6 +92,7 @@ class Bundle:
     weights_align: int = 8
     io_in_workspace: bool = False
     model_sha256: str = ""
+    init: Entry | None = None
 
     @property
     def main(self) -> Entry:
@@ -96,6 +101,11 @@ class Bundle:
     def __repr__(self) -> str:
         sizes = f"{self.code_nbytes} bytes of code, {self.weights_nbytes} of weights, workspace {self.workspace_nbytes}"
         return f"<Bundle {self.name} for {self.target.name}, back end {self.backend}: {sizes}>"
+
+    @property
+    def state_nbytes(self) -> int:
+        """What the caller keeps for an instance of the model from one run to the next."""
+        return 0 if self.init is None else self.init.state_nbytes
 
     @property
     def workspace_nbytes(self) -> int:

@@ -37,6 +37,7 @@ from aot.lower.plan import Plan
 from aot.lower.program import Program
 from aot.lower.schedule import schedule
 from aot.lower.select import select
+from aot.lower.state import initial_program, lay_out_state
 from aot.names import choose, identifier, unique_identifiers
 from aot.target import Target, host_target, is_packaged, load_target, triple_target
 
@@ -92,13 +93,17 @@ def compile(
 def compile_model(model: Model, target: Target, backend: Backend, options: Options, observe: Observer) -> Bundle:
     """Compile a model that has been read: every entry, then one object."""
     name = identifier(options.name or Path(model.name).stem)
-    sources, nodes = [], []
-    for symbol, graph in entry_graphs(model, name):
-        program = lower(prepare(graph, shapes_of(graph, model, options), observe), options, observe)
+    graphs = entry_graphs(model, name)
+    programs = [lower(prepare(graph, shapes_of(graph, model, options), observe), options, observe) for _, graph in graphs]
+    state = lay_out_state(programs)
+    sources = []
+    for (symbol, _), program in zip(graphs, programs, strict=True):
         plan = plan_program(program, target, backend, options, observe)
         check_workspace(plan, options)
-        sources.append(EntrySource(symbol, plan, *ports(program, plan, target, options)))
-        nodes.append(graph.nodes)
+        sources.append(EntrySource(symbol, plan, *ports(program, plan, target, options), state))
+    if state.nbytes:
+        plan = plan_program(initial_program(state), target, backend, options, lambda stage, result: None)
+        sources.append(EntrySource(f"{name}_init", plan, (), (), replace(state, offsets={"state": 0}), initialises=True))
     emit = partial(
         emit_bundle,
         name,
@@ -110,18 +115,21 @@ def compile_model(model: Model, target: Target, backend: Backend, options: Optio
     )
     emitted = emit() if is_packaged(target) else isolated(emit, target.triple)
     observe("emit", emitted)
-    entries = [describe_entry(source, emitted, read) for source, read in zip(sources, nodes, strict=True)]
+    nodes = (*(graph.nodes for _, graph in graphs), ())
+    entries = [describe_entry(source, emitted, read) for source, read in zip(sources, nodes)]
+    runs = [entry for entry in entries if not entry.initialises]
     return Bundle(
         name=name,
         backend=backend.name,
         target=target,
         object=emitted.object,
-        entries=tuple(entries),
+        entries=tuple(runs),
         code_nbytes=emitted.code_nbytes,
         weights_nbytes=emitted.weights_nbytes,
         weights=emitted.weights,
         io_in_workspace=options.io == "workspace",
         model_sha256=model.sha256,
+        init=next((entry for entry in entries if entry.initialises), None),
     )
 
 
@@ -248,7 +256,7 @@ def describe_entry(source: EntrySource, emitted: EmittedObject, nodes: tuple[Nod
     schedule_ = plan.schedule
     layers = tuple(
         _layer(nodes, schedule_.program, schedule_.choices[step.position], symbol)
-        for step, symbol in zip(schedule_.steps, emitted.layer_symbols[source.symbol], strict=True)
+        for step, symbol in zip(schedule_.kernel_steps, emitted.layer_symbols[source.symbol], strict=True)
     )
     return Entry(
         symbol=source.symbol,
@@ -262,6 +270,9 @@ def describe_entry(source: EntrySource, emitted: EmittedObject, nodes: tuple[Nod
         layers=layers,
         nodes=nodes,
         plan=plan,
+        state_nbytes=source.state.nbytes if source.state and source.has_state else 0,
+        state_align=source.state.align if source.state and source.has_state else 1,
+        initialises=source.initialises,
     )
 
 

@@ -18,12 +18,16 @@ Oracle = Callable[[Sequence[np.ndarray]], list[np.ndarray]]
 
 
 def best_oracle(model: bytes, graph: Graph) -> tuple[str, Oracle]:
-    """The best oracle that is installed and runs this model: (its name, a function from inputs to outputs)."""
+    """The best oracle that is installed and runs this model: (its name, a function from inputs to outputs).
+
+    A model with state goes on, from call to call, from its initial state.
+    """
     for name, make in (("TFLite Micro (reference kernels)", _tflite_micro), ("LiteRT (reference kernels)", _litert)):
         oracle = make(model)
         if oracle is not None:
             return name, oracle
-    return INTERPRETER, lambda inputs: interpret(graph, inputs)
+    state: dict[str, np.ndarray] = {}
+    return INTERPRETER, lambda inputs: interpret(graph, inputs, state)
 
 
 def _tflite_micro(model: bytes) -> Oracle | None:
@@ -37,7 +41,6 @@ def _tflite_micro(model: bytes) -> Oracle | None:
         return None
 
     def run(inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
-        interpreter.reset()
         for index, array in enumerate(inputs):
             interpreter.set_input(array, index)
         interpreter.invoke()

@@ -68,7 +68,7 @@ def _matching(port: Port, key: str, arrays: Mapping[str, np.ndarray], where: str
         raise CompileError(
             f"array `{key}` is {array.dtype}{list(array.shape)}; the model has {port.dtype}{list(port.shape)}", where=where
         )
-    return np.ascontiguousarray(array.reshape(port.shape))
+    return np.ascontiguousarray(array).reshape(port.shape)
 
 
 def random_inputs(entry: Entry, seed: int) -> list[np.ndarray]:

@@ -5,7 +5,7 @@ Enters: a bundle and samples. Leaves: a `Verdict`. Invariant: only outputs that 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -13,6 +13,7 @@ import numpy as np
 from aot.bundle import Bundle
 from aot.driver import Options, compile
 from aot.lower.execute import execute_program
+from aot.lower.program import Program
 from aot.run import RunResult, run_bundle
 from aot.samples import Difference, Sample, differences
 
@@ -38,30 +39,48 @@ def verify(
     where: str,
     progress: Callable[[str, str], None] = lambda task, detail: None,
 ) -> Verdict:
-    """Run every sample and compare."""
+    """Run every sample and compare. With state, each run goes on from the one before, the first from NAME_init."""
     mismatches: list[tuple[int, Difference]] = []
     last: RunResult | None = None
     for number, sample in enumerate(samples):
         progress("running", f"sample {number + 1} of {len(samples)}")
-        last = run_bundle(bundle, sample.inputs, where)
+        last = run_bundle(bundle, sample.inputs, where, state=last.state if last else None)
         mismatches += [(number, difference) for difference in differences(sample.outputs, last.outputs)]
     if last is None:
         raise ValueError("no samples")
     return Verdict(oracle, len(samples), tuple(mismatches), last)
 
 
-def first_difference(path: str, options: Options, inputs: Sequence[np.ndarray], where: str) -> str:
-    """A sentence that names the first layer whose compiled result differs from the reference meaning of the same program."""
+def first_difference(path: str, options: Options, samples: Sequence[Sample], where: str) -> str:
+    """A sentence that names the first layer whose compiled result differs from the reference meaning of the same program.
+
+    `samples`: those up to the one that differs, from the initial state on.
+    """
     exposed = replace(options, expose=True, io="caller")
     bundle = compile(path, options=exposed)
     plan = bundle.main.plan
     if plan is None:
         raise ValueError("the bundle has no plan")
     program = plan.schedule.program
-    values = execute_program(program, dict(zip(program.inputs, inputs, strict=True)))
-    result = run_bundle(bundle, inputs, where)
-    got = dict(zip(program.outputs, result.outputs, strict=True))
-    for step, layer in zip(plan.schedule.steps, bundle.main.layers, strict=True):
+    state: dict[str, np.ndarray] = {}
+    held: bytes | None = None
+    for sample in samples:
+        values = execute_program(program, dict(zip(program.inputs, sample.inputs, strict=True)), state)
+        result = run_bundle(bundle, sample.inputs, where, state=held)
+        held = result.state
+        if found := _differing_layer(bundle, program, values, dict(zip(program.outputs, result.outputs, strict=True))):
+            return found
+    return (
+        "every layer's compiled code agrees with aot's own reference: the expected outputs are another model's or wrong, "
+        "or aot understands an operator differently, or the difference arises only where buffers share memory"
+    )
+
+
+def _differing_layer(bundle: Bundle, program: Program, values: Mapping[str, np.ndarray], got: Mapping[str, np.ndarray]) -> str:
+    """The first layer of one run that differs; empty if none does."""
+    plan = bundle.main.plan
+    assert plan is not None
+    for step, layer in zip(plan.schedule.kernel_steps, bundle.main.layers, strict=True):
         for name in plan.schedule.implementation(step).writes:
             storage = program.storage(name)
             if storage not in got:
@@ -72,7 +91,4 @@ def first_difference(path: str, options: Options, inputs: Sequence[np.ndarray], 
                     f"layer {layer.symbol} ({layer.kernel}, node {', '.join(map(str, layer.nodes))} {'+'.join(layer.operators)})"
                 )
                 return f"first layer that differs: {where_text}, {found[0].count} elements, by {found[0].largest:g} at most"
-    return (
-        "every layer's compiled code agrees with aot's own reference: the expected outputs are another model's or wrong, "
-        "or aot understands an operator differently, or the difference arises only where buffers share memory"
-    )
+    return ""

@@ -51,7 +51,7 @@ def verify_command(
         with request.progress:
             oracle, expected = _expected(request, bundle, golden_path, golden, samples, seed)
             verdict = verify(bundle, oracle, expected, where or "auto", request.progress.stage)
-            culprit = "" if verdict.passed else _culprit(request, expected[verdict.mismatches[0][0]], where or "auto")
+            culprit = "" if verdict.passed else _culprit(request, expected[: verdict.mismatches[0][0] + 1], where or "auto")
         _report(bundle, verdict, culprit, as_json)
         return 0 if verdict.passed else 1
     return 0
@@ -68,9 +68,9 @@ def _expected(
     return name, [Sample(tuple(arrays), tuple(oracle_run(arrays))) for arrays in inputs]
 
 
-def _culprit(request: Request, sample: Sample, where: str) -> str:
+def _culprit(request: Request, samples: list[Sample], where: str) -> str:
     request.progress.stage("looking for the first layer that differs")
-    return first_difference(request.model, request.options(), sample.inputs, where)
+    return first_difference(request.model, request.options(), samples, where)
 
 
 def _report(bundle: Bundle, verdict: Verdict, culprit: str, as_json: bool) -> None:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from aot.bundle import Port
     from aot.lower.implementation import Implementation, Style
     from aot.lower.plan import Plan
+    from aot.lower.state import StateLayout
     from aot.target import Target
 
 STYLES: tuple[Style, ...] = ("generic", "ordered")
@@ -34,12 +35,26 @@ STYLES: tuple[Style, ...] = ("generic", "ordered")
 
 @dataclass(frozen=True)
 class EntrySource:
-    """An entry to emit: its symbol, plan, and ports in the order of its parameters."""
+    """An entry to emit: its symbol, plan, and ports in the order of its parameters.
+
+    state: where the bundle's variables lie, if there are any. initialises: the entry fills the state, and needs no workspace.
+    """
 
     symbol: str
     plan: Plan
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]
+    state: StateLayout | None = None
+    initialises: bool = False
+
+    @property
+    def has_workspace(self) -> bool:
+        return not self.initialises
+
+    @property
+    def has_state(self) -> bool:
+        """Whether the entry takes a pointer to the state: if its Program has a variable."""
+        return self.initialises or any(buffer.role == "state" for buffer in self.plan.schedule.program.buffers)
 
 
 @dataclass(frozen=True)
@@ -112,15 +127,16 @@ class _Assembly:
 
     def add(self, source: EntrySource) -> tuple[str, ...]:
         """Emit the kernels of one entry and the entry itself. Returns the symbol of each step's kernel."""
-        layout = Layout(source.plan, source.inputs, source.outputs, self.io_in_workspace, self.target.pointer_bits)
+        io_in_workspace = self.io_in_workspace and not source.initialises
+        layout = Layout(source.plan, source.inputs, source.outputs, io_in_workspace, self.target.pointer_bits, source.state)
         symbols: dict[int, str] = {}
-        for step in source.plan.schedule.steps:
+        for step in source.plan.schedule.kernel_steps:
             if step.position not in symbols:
                 symbols[step.position] = f"{self.name}_k{self.count:02d}"
                 self.count += 1
                 self._kernel(symbols[step.position], step.position, source.plan, layout)
         build_entry(self.main, source, layout, symbols, self.pool, self.separate)
-        return tuple(symbols[step.position] for step in source.plan.schedule.steps)
+        return tuple(symbols[step.position] for step in source.plan.schedule.kernel_steps)
 
     def _kernel(self, symbol: str, position: int, plan: Plan, layout: Layout) -> None:
         implementation = plan.schedule.choices[position].implementation

@@ -70,7 +70,7 @@ def loops(instructions: Sequence[Primitive]) -> tuple[tuple[int, int], ...]:
 
 
 def trace(instructions: Sequence[Primitive]) -> Iterator[tuple[int, tuple[int, ...]]]:
-    """(position, turns of each repeat around it) in an order in which they may run: both branches, and two turns of each loop."""
+    """(position, turns of each repeat around it) in an order in which they may run: both branches, and two turns of each loop, each with its end."""
     pairs = ends(instructions)
 
     def walk(positions: range, counts: tuple[int, ...]) -> Iterator[tuple[int, tuple[int, ...]]]:
@@ -81,7 +81,7 @@ def trace(instructions: Sequence[Primitive]) -> Iterator[tuple[int, tuple[int, .
                 _, end = pairs[position]
                 count = instructions[position].count  # type: ignore[union-attr]
                 for _ in range(min(count or TURNS_CHECKED, TURNS_CHECKED)):
-                    yield from walk(range(position + 1, end), (*counts, count))
+                    yield from walk(range(position + 1, end + 1), (*counts, count))
                 position = end
             position += 1
 

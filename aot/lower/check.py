@@ -16,7 +16,7 @@ import numpy as np
 from aot.errors import InternalError
 from aot.graph.expr import Affine
 from aot.graph.primitive import Call, Control, store_of
-from aot.lower.blocks import trace
+from aot.lower.blocks import loops, trace
 from aot.lower.plan import scratch_name
 
 if TYPE_CHECKING:
@@ -34,8 +34,10 @@ def check_plan(plan: Plan) -> None:
     """Raise InternalError unless, in the order of the steps, every read finds the bytes that the right buffer wrote there."""
     replay = _Replay(plan)
     replay.check_addresses()
-    for number, (step, counts) in enumerate(replay.trace):
-        replay.run(number, step, counts)
+    for number, (position, counts) in enumerate(replay.trace):
+        replay.run(number, plan.schedule.steps[position], counts)
+        for name in replay.local.get(position, ()):
+            replay.written.pop(name, None)
     replay.check_end()
 
 
@@ -53,16 +55,15 @@ class _Replay:
         for name in self.program.inputs:
             self.written[name] = np.ones(self.program[name].nbytes, bool)
             self.mark(name, self.written[name])
-        steps = plan.schedule.steps
-        order = trace([plan.schedule.implementation(step).instruction for step in steps])
-        self.trace = tuple((steps[position], counts) for position, counts in order)
+        self.trace = tuple(trace(plan.schedule.instructions))
+        self.local = self._local()
         self.ends = self._ends()
 
     def _ends(self) -> dict[int, list[str]]:
         """For each step the storages that no later step names, and that are no outputs: what was written to them is forgotten then."""
         last: dict[str, int] = {}
-        for number, (step, _) in enumerate(self.trace):
-            chosen = self.plan.schedule.implementation(step)
+        for number, (position, _) in enumerate(self.trace):
+            chosen = self.plan.schedule.implementation(self.plan.schedule.steps[position])
             last.update((name, number) for name in self.storages((*chosen.reads, *chosen.writes)))
         kept = {self.program.storage(name) for name in self.program.outputs}
         ends: dict[int, list[str]] = {}
@@ -70,6 +71,18 @@ class _Replay:
             if name not in kept:
                 ends.setdefault(number, []).append(name)
         return ends
+
+    def _local(self) -> dict[int, list[str]]:
+        """For the position of each loop's end the storages that nothing outside the loop touches: each turn writes them anew."""
+        touched: dict[str, list[int]] = {}
+        for position, step in enumerate(self.plan.schedule.steps):
+            chosen = self.plan.schedule.implementation(step)
+            for name in self.storages((*chosen.reads, *chosen.writes)):
+                touched.setdefault(name, []).append(position)
+        return {
+            end: [name for name, positions in touched.items() if start < positions[0] and positions[-1] < end]
+            for start, end in loops(self.plan.schedule.instructions)
+        }
 
     def place(self, name: str) -> np.ndarray | None:
         """The owners of a storage's bytes, as a view of the workspace; None if it lies elsewhere."""

@@ -82,8 +82,7 @@ def lifetimes(schedule: Schedule, io: Io, align: int = 4) -> tuple[Lifetime, ...
 def _through_loops(spans: dict[str, tuple[int, int]], schedule: Schedule) -> dict[str, tuple[int, int]]:
     """The spans with those that reach into or out of a loop lasting through all of it: the next turn finds what the last one left."""
     touched: dict[str, list[int]] = {}
-    instructions = [schedule.implementation(step).instruction for step in schedule.steps]
-    found = loops(instructions)
+    found = loops(schedule.instructions)
     if not found:
         return spans
     for number, step in enumerate(schedule.steps):

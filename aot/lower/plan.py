@@ -11,11 +11,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from aot.graph.primitive import Control
 from aot.lower.implementation import Choice, Implementation
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from aot.graph.primitive import Primitive
     from aot.lower.program import Program
 
 
@@ -38,6 +40,16 @@ class Schedule:
 
     def implementation(self, step: Step) -> Implementation:
         return self.choices[step.position].implementation
+
+    @property
+    def instructions(self) -> tuple[Primitive, ...]:
+        """The instruction of each step."""
+        return tuple(self.implementation(step).instruction for step in self.steps)
+
+    @property
+    def kernel_steps(self) -> tuple[Step, ...]:
+        """The steps that compute something: all but control flow."""
+        return tuple(step for step in self.steps if not isinstance(self.implementation(step).instruction, Control))
 
     def __str__(self) -> str:
         lines = [f"schedule {self.program.name}"]

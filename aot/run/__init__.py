@@ -6,15 +6,17 @@ Enters: a bundle and inputs. Leaves: `RunResult`. Invariant: what is executed is
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from aot.bundle import Bundle, Entry
-from aot.errors import CompileError
+from aot.errors import CompileError, InternalError
+from aot.run.memory import takes_state
 from aot.run.result import RunResult
 from aot.target import Target
 
-__all__ = ["RunResult", "default_where", "place_for", "run_bundle", "where_names"]
+__all__ = ["RunResult", "default_where", "initial_state", "place_for", "run_bundle", "where_names"]
 
 _WHERE = ("host", "unicorn", "qemu", "renode")
 
@@ -46,17 +48,44 @@ def place_for(target: Target, where: str) -> str:
 
 
 def run_bundle(
-    bundle: Bundle, inputs: Sequence[np.ndarray], where: str = "auto", entry: Entry | None = None, *, limit: int | None = None
+    bundle: Bundle,
+    inputs: Sequence[np.ndarray],
+    where: str = "auto",
+    entry: Entry | None = None,
+    *,
+    limit: int | None = None,
+    state: bytes | None = None,
 ) -> RunResult:
     """Run an entry (the main one) once, on the inputs in the entry's order, each with its port's shape and dtype.
 
     where: auto, host, unicorn, qemu, renode. limit: instructions after which the code counts as hung.
+    state: what the run before left (`RunResult.state`); None: NAME_init is run first, at the same place.
     CompileError: inputs that do not fit, a place that does not suit the target or is not installed.
     InternalError: the code accessed memory outside its buffers, broke the call standard, hung, or returned an error.
     """
     entry = entry or bundle.main
     place = place_for(bundle.target, where)
     limit = limit or 1_000_000_000 + 2_000 * sum(layer.macs for layer in entry.layers)
+    if takes_state(entry):
+        held = initial_state(bundle, where) if state is None else state
+        inputs = [*inputs, np.frombuffer(held, np.uint8)]
+    result = _run(place, bundle, entry, inputs, limit)
+    if not entry.state_nbytes:
+        return result
+    return replace(result, outputs=result.outputs[:-1], state=result.outputs[-1].tobytes())
+
+
+def initial_state(bundle: Bundle, where: str = "auto") -> bytes:
+    """What NAME_init writes. InternalError for a bundle without state."""
+    if bundle.init is None:
+        raise InternalError(f"{bundle.name} has no state")
+    state = run_bundle(bundle, [], where, bundle.init).state
+    assert state is not None
+    return state
+
+
+def _run(place: str, bundle: Bundle, entry: Entry, inputs: Sequence[np.ndarray], limit: int) -> RunResult:
+    """Run an entry at a place; for one with state its bytes are the last of the inputs, and of the outputs."""
     if place == "host":
         from aot.run import host
 

@@ -80,9 +80,11 @@ def _counted(nbytes: int) -> str:
 def arguments(bundle: Bundle, entry: Entry, inputs: Sequence[np.ndarray], seed: int) -> tuple[Region, ...]:
     """The regions behind the entry's pointers, in argument order. Outputs and workspace hold garbage that depends on `seed`.
 
-    CompileError where `inputs` do not fit the entry.
+    `inputs`: an array for each port; for an entry with state its bytes after them (none, where the entry initialises it: garbage).
+    CompileError where they do not fit the entry.
     """
-    contents = [_input_bytes(port, array) for port, array in zip(_expected(entry, inputs), inputs, strict=True)]
+    given = inputs[: len(inputs) - takes_state(entry)]
+    contents = [_input_bytes(port, array) for port, array in zip(_expected(entry, given), given, strict=True)]
     garbage = np.random.default_rng(seed)
     workspace = bytearray(garbage.bytes(entry.workspace_nbytes))
     regions = []
@@ -97,30 +99,42 @@ def arguments(bundle: Bundle, entry: Entry, inputs: Sequence[np.ndarray], seed: 
         regions += [
             Region(port_name("output", entry, port), port.align, True, garbage.bytes(port.nbytes)) for port in entry.outputs
         ]
-    regions.append(Region("the workspace", entry.workspace_align, True, bytes(workspace)))
+    if not entry.initialises:
+        regions.append(Region("the workspace", entry.workspace_align, True, bytes(workspace)))
+    if entry.state_nbytes:
+        content = inputs[-1].tobytes() if takes_state(entry) else garbage.bytes(entry.state_nbytes)
+        regions.append(Region("the state", entry.state_align, True, content))
     if bundle.weights is not None:
         regions.append(Region("the weights", bundle.weights_align, False, bundle.weights))
     return tuple(regions)
 
 
 def outputs(bundle: Bundle, entry: Entry, contents: Sequence[bytes]) -> tuple[np.ndarray, ...]:
-    """The outputs, of what the regions of `arguments` hold after the run."""
-    if bundle.io_in_workspace:
+    """The outputs, of what the regions of `arguments` hold after the run; after them the bytes of the state, if the entry has one."""
+    if entry.initialises:
+        parts = []
+    elif bundle.io_in_workspace:
         workspace = contents[0]
         parts = [workspace[_offset(port) : _offset(port) + port.nbytes] for port in entry.outputs]
     else:
         first = len(entry.inputs)
         parts = list(contents[first : first + len(entry.outputs)])
-    return tuple(
-        np.frombuffer(part, port.dtype.np).reshape(port.shape).copy() for port, part in zip(entry.outputs, parts, strict=True)
-    )
+    found = [np.frombuffer(part, port.dtype.np).reshape(port.shape).copy() for port, part in zip(entry.outputs, parts, strict=True)]
+    if entry.state_nbytes:
+        found.append(np.frombuffer(contents[-1 if bundle.weights is None else -2], np.uint8).copy())
+    return tuple(found)
+
+
+def takes_state(entry: Entry) -> bool:
+    """Whether a run of the entry goes on from a state."""
+    return bool(entry.state_nbytes) and not entry.initialises
 
 
 def same_outputs(entry: Entry, first: Sequence[np.ndarray], second: Sequence[np.ndarray]) -> None:
     """InternalError if two runs differ: then the code read what nobody had written."""
-    for port, a, b in zip(entry.outputs, first, second, strict=True):
+    names = [port_name("output", entry, port) for port in entry.outputs] + ["the state"] * bool(entry.state_nbytes)
+    for name, a, b in zip(names, first, second, strict=True):
         if a.tobytes() != b.tobytes():
-            name = port_name("output", entry, port)
             raise InternalError(f"{name} depends on what memory held before the run: two runs that differ in that alone disagree")
 
 

@@ -17,6 +17,7 @@ class RunResult:
     outputs: in the entry's order, shaped. instructions: executed, from the entry's first to its return (None on the host; on QEMU
     to within 4). stack_nbytes: peak below the caller's frame. where: the runner's name.
     per_layer: (symbol, instructions) of each layer, what it calls included, then of the entry itself (Unicorn only).
+    state: what the state holds after the run; give it to the next one. None where the entry has none.
     """
 
     outputs: tuple[np.ndarray, ...]
@@ -24,3 +25,4 @@ class RunResult:
     stack_nbytes: int | None
     per_layer: tuple[tuple[str, int], ...] | None
     where: str
+    state: bytes | None = None
