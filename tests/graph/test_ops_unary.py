@@ -8,7 +8,8 @@ import pytest
 from aot.errors import CompileError
 from aot.graph import floatmath, trigonometry
 from aot.graph.interpreter import run as interpret
-from tests.graph.lowered import agree, read, sweep
+from tests import shared
+from tests.graph.lowered import agree, assert_near, read, sweep
 from tests.one_operator import T, one_operator, unary
 from tests.oracle import litert_runs, tflm_runs
 
@@ -171,6 +172,17 @@ def test_what_overflows_int32_saturates() -> None:
     """C leaves e^25 in units of 0.0001 undefined; x86 gives the smallest number, Arm the largest."""
     graph = read(unary("EXP", (1, 3), input_q=(0.2, 0), output_q=(0.0001, 0)))
     assert interpret(graph, [np.array([[127, 0, -128]], np.int8)])[0].tolist() == [[127, 127, 0]]
+
+
+REAL = ["glow/ceil", "glow/cos", "glow/log", "glow/round", "litert_test/simple_ceil_op", "litert_test/simple_sign_op"]
+REAL += ["litert_test/simple_relu1_op", "litert_test/simple_relu0to1_op", "aieq_test/single_sqrt", "aieq_test/single_hard_swish"]
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_real_models(name: str) -> None:
+    data = np.load(shared.golden(f"unit/{name}"))
+    found = interpret(read(shared.model(f"unit/{name}").read_bytes()), [data["in0_0"]])[0]
+    assert_near(found, data["out0_0"], name, bound=1e-7)
 
 
 @pytest.mark.parametrize(
