@@ -90,6 +90,20 @@ def test_compiled(op, dtype):
         compiled(reducer(op, shape, axes, dtype=dtype), *([values(shape, dtype, seed)] for seed in range(3)))
 
 
+@pytest.mark.parametrize("dtype", ["int8", "int16"])
+def test_products_of_quantised_numbers(dtype):
+    """LiteRT rescales after every factor, and rounds once each time."""
+    info = np.iinfo(dtype)
+    points = (0, info.min, info.max, 5) if dtype == "int8" else (0,)
+    for number, case in enumerate(sweep(30, 0, **CASES, input=points, output=points, scale=(0.02, 0.1, 1.5, 1e-3))):
+        scale, points = case.pop("scale"), (case.pop("input"), case.pop("output"))
+        if fits(case) and np.prod([case["shape"][axis] for axis in {axis % len(case["shape"]) for axis in case["axes"]}]) <= 32:
+            model = reducer("REDUCE_PROD", **case, dtype=dtype, input_q=(0.02, points[0]), output_q=(scale, points[1]))
+            identical(model, [values(case["shape"], dtype, number)], oracle=litert_runs)
+    for count in (1, 8, 31):
+        compiled(reducer("REDUCE_PROD", (3, count), (1,), dtype=dtype), [values((3, count), dtype, 1)])
+
+
 def test_integers_without_quantisation():
     for op in ("REDUCE_MAX", "REDUCE_MIN", "REDUCE_PROD"):
         for dtype in ("int8", "int16", "uint8"):
@@ -119,10 +133,10 @@ REFUSED = [
     (reduce_with("REDUCE_MAX", T((2, 3), "int8", 0.5), T((2,), "int8", 0.25)), "'in0' and 'out0' must have the same quantisation"),
     (reduce_with("REDUCE_MAX", T((2, 3), "int8", 0.5), T((2,), "int8")), "'out0' is int8 without a scale and zero point"),
     (reduce_with("REDUCE_MIN", T((2, 3), "float32"), T((2,), "int32")), "'out0' is int32 but 'in0' is float32"),
-    (
-        reduce_with("REDUCE_PROD", T((2, 3), "int8", 0.5)),
-        "a product of quantised numbers is not supported (DEQUANTIZE the input first)",
-    ),
+    (reduce_with("REDUCE_PROD", T((2, 33), "int8", 0.5)), "a product of 33 quantised numbers is not supported (at most 32)"),
+    (reduce_with("REDUCE_PROD", T((2, 3), "uint8", 0.5)), "uint8 is not supported for 'in0' (supported: int8, int16)"),
+    (reduce_with("REDUCE_PROD", T((2, 3), "int8", 0.5), T((2,), "int8")), "'out0' is int8 without a scale and zero point"),
+    (reduce_with("REDUCE_PROD", T((2, 3), "int8", 500.0), T((2,), "int8", 0.5)), "its scales would multiply every factor by 630"),
     (reduce_with("REDUCE_PROD", T((2, 3), "bool")), "bool is not supported for 'in0'"),
     (reduce_with("REDUCE_ALL", T((2, 3), "int32")), "int32 is not supported for 'in0' (supported: bool)"),
     (reduce_with("REDUCE_ANY", T((2, 3), "bool"), axes=T((1,), "int32")), "the axes 'in1' must be constant"),

@@ -3,6 +3,7 @@
 REDUCE_MAX, REDUCE_MIN: float32, integers of 8 to 64 bits, bool; quantised values keep their quantisation. A NaN loses against
 every number, and what has no number above the lowest float32 gives that one (REDUCE_MIN: the largest).
 REDUCE_PROD: float32, int32, int64, and int8, int16, uint8 without quantisation; integers wrap. float32 is exact to the bit.
+Of quantised int8 and int16: `product.py`.
 Source: tflite-micro, tensorflow/lite/micro/kernels/reduce_common.cc; types and operators that it lacks: LiteRT, tflite/kernels/reduce.cc.
 """
 
@@ -16,7 +17,7 @@ from aot.graph.arithmetic import FLOAT32_LOWEST
 from aot.graph.expr import Acc, Const, Expr, Load, Unary
 from aot.graph.ir import DType, Site
 from aot.graph.operator import Lowering, Operator
-from aot.graph.ops import checks, reduction
+from aot.graph.ops import checks, product, reduction
 
 QUANTISABLE = (DType.INT8, DType.INT16, DType.UINT8)
 NUMBERS = (*QUANTISABLE, DType.FLOAT32, DType.INT32, DType.INT64)
@@ -54,11 +55,18 @@ def _check(site: Site) -> None:
     checks.require_same_dtype(site, site.output, data)
     if data.dtype in QUANTISABLE and (data.quantisation or site.output.quantisation):
         if op == "REDUCE_PROD":
-            raise site.error("a product of quantised numbers is not supported", "DEQUANTIZE the input first")
-        checks.require_same_quantisation(site, data, site.output)
+            product.check(site)
+        else:
+            checks.require_same_quantisation(site, data, site.output)
+
+
+def _is_scaled_product(site: Site) -> bool:
+    return site.node.op == "REDUCE_PROD" and site.input(0).dtype in QUANTISABLE and site.input(0).quantisation is not None
 
 
 def _compute(site: Site, data: np.ndarray, axes: np.ndarray) -> tuple[np.ndarray]:
+    if _is_scaled_product(site):
+        return (product.compute(site, data),)
     rule, rows = _rule(site), reduction.rows(site, data)
     start = np.full((len(rows), 1), rule.initial.value, data.dtype)
     terms = np.concatenate([start, -rows if rule.negated else rows], axis=1)
@@ -78,6 +86,9 @@ def _combined(combine: str, terms: np.ndarray) -> np.ndarray:
 
 
 def _lower(site: Site, lowering: Lowering) -> None:
+    if _is_scaled_product(site):
+        product.lower(site, lowering)
+        return
     rule, dtype = _rule(site), site.input(0).dtype
 
     def term(element: Load) -> Expr:
