@@ -104,8 +104,28 @@ def single_operators() -> tuple[bytes, ...]:
         one_operator("SQUEEZE", [_int8(1, 2, 1)], [_int8(2)], {"squeeze_dims": [0, -1]}),
         one_operator("EXPAND_DIMS", [_int8(2, 3), axis], [_int8(2, 3, 1)], {}),
         one_operator("RESIZE_NEAREST_NEIGHBOR", [_int8(1, 2, 3, 1), _integers(5, 4)], [_int8(1, 5, 4, 1)], resize),
+        *moving_operators(),
         one_operator("QUANTIZE", [_int8(2, 3)], [_int8(2, 3, scale=0.3)], {}),
         one_operator("DEQUANTIZE", [_int8(2, 3)], [T((2, 3), "float32")], {}),
+    )
+
+
+def moving_operators() -> tuple[bytes, ...]:
+    """Operators whose constants say where elements go."""
+    borders, blocks = T((2, 2), "int32", data=np.array([[0, 1], [2, 1]])), _integers(2, 2)
+    return (
+        one_operator("MIRROR_PAD", [_int8(2, 3), borders], [_int8(3, 6)], {"mode": "SYMMETRIC"}),
+        one_operator("REVERSE_V2", [_int8(2, 3), _integers(1)], [_int8(2, 3)], {}),
+        one_operator("SPACE_TO_BATCH_ND", [_int8(1, 3, 5, 1), blocks, borders], [_int8(4, 2, 4, 1)], {}),
+        one_operator("BATCH_TO_SPACE_ND", [_int8(4, 2, 3, 1), blocks, borders], [_int8(1, 3, 3, 1)], {}),
+        one_operator("DEPTH_TO_SPACE", [_int8(1, 2, 2, 4)], [_int8(1, 4, 4, 1)], {"block_size": 2}),
+        one_operator("TILE", [_int8(2, 3), _integers(2, 2)], [_int8(4, 6)], {}),
+        one_operator("BROADCAST_TO", [_int8(1, 3), _integers(2, 3)], [_int8(2, 3)], {}),
+        one_operator("FILL", [_integers(2, 3), _int8()], [_int8(2, 3)], {}),
+        one_operator("GATHER", [_int8(2, 3), _integers(2, 0, 1)], [_int8(2, 3)], {"axis": 1, "batch_dims": 0}),
+        one_operator("GATHER_ND", [_int8(2, 3), T((2, 2), "int32", data=np.array([[1, 2], [0, 0]]))], [_int8(2)], {}),
+        one_operator("SPLIT_V", [_int8(2, 5), _integers(2, -1), _integers(1)], [_int8(2, 2), _int8(2, 3)], {"num_splits": 2}),
+        one_operator("DYNAMIC_UPDATE_SLICE", [_int8(3, 4), _int8(2, 2), _integers(1, 1)], [_int8(3, 4)], {}),
     )
 
 

@@ -234,7 +234,7 @@ def padding_value(**fields) -> T:
         (mirror_pad((3,), ((-1, 0),), "REFLECT"), "negative paddings are not supported"),
         (one_operator("MIRROR_PAD", [tensor((2,)), T((1, 2), "int32")], [tensor((3,))], {}), "the paddings 'in1' must be constant"),
         (one_operator("REVERSE_V2", [tensor((2,)), T((1,), "int32")], [tensor((2,))], {}), "the axes 'in1' must be constant"),
-        (reverse((2, 3), (2,)), "axis 2 is outside the 2 dimensions of the input"),
+        (reverse((2, 3), (2,)), "axis 2 is outside the 2 dimensions of 'in0'"),
         (reverse((2, 3), (0, -2)), "the axes [0, -2] name one twice"),
         (reverse((2,), (0, 0, 0)), "3 axes to reverse in 1 dimensions"),
         (

@@ -10,6 +10,7 @@ import pytest
 from aot.errors import CompileError
 from tests.builder import ModelBuilder
 from tests.graph.lowered import agree, lower, read
+from tests.graph.test_ops_movement import OTHERS
 from tests.one_operator import T, one_operator
 from tests.oracle import litert_runs
 
@@ -105,6 +106,19 @@ def test_shape() -> None:
     agree(one_operator("SHAPE", [tensor((2, 3))], [T((2,), "int64")], {"out_type": 4}), oracle=litert_runs)
 
 
+@pytest.mark.parametrize("dtype", [*OTHERS, "float16", "float64"])
+def test_views_of_other_types(dtype: str) -> None:
+    """The bytes stay; SHAPE reads none."""
+    x = np.arange(6).reshape(2, 3).astype(dtype)
+    view = lambda shape: lambda *_: [[x.reshape(shape)]]  # noqa: E731
+    agree(reshape((2, 3), (3, 2), (3, 2), dtype=dtype), [x], oracle=view((3, 2)))
+    agree(one_operator("EXPAND_DIMS", [T((2, 3), dtype), numbers(1)], [T((2, 1, 3), dtype)], {}), [x], oracle=view((2, 1, 3)))
+    squeeze = one_operator("SQUEEZE", [T((1, 2, 3), dtype)], [T((2, 3), dtype)], {})
+    agree(squeeze, [x.reshape(1, 2, 3)], oracle=view((2, 3)))
+    shape = one_operator("SHAPE", [T((2, 3), dtype)], [T((2,), "int32")], {"out_type": "INT32"})
+    agree(shape, [x], oracle=lambda *_: [[np.array([2, 3], np.int32)]])
+
+
 @pytest.mark.parametrize(
     ("model", "sentence"),
     [
@@ -116,7 +130,7 @@ def test_shape() -> None:
         (reshape((1,), (1,), (1 << 30,) * 200_000), "the target shape has 200000 dimensions, more than 8"),
         (reshape((2, 3), (6,), None, (7,)), "6 elements of 'in0' do not fill the target shape [7]"),
         (
-            one_operator("RESHAPE", [tensor((2,)), numbers([2.0], "float32")], [tensor((2,))], {}),
+            one_operator("RESHAPE", [tensor((2,)), numbers([2], "float32")], [tensor((2,))], {}),
             "float32 is not supported for 'in1'",
         ),
         (
@@ -128,6 +142,15 @@ def test_shape() -> None:
         (one_operator("EXPAND_DIMS", [tensor((2,)), numbers(2)], [tensor((2, 1))], {}), "there is no axis 2 to add to shape 2"),
         (one_operator("EXPAND_DIMS", [tensor((2,)), T((), "int32")], [tensor((2, 1))], {}), "the axis 'in1' must be constant"),
         (one_operator("EXPAND_DIMS", [tensor((2,)), numbers([0, 1])], [tensor((2, 1))], {}), "the axis has 2 elements, not one"),
+        *(
+            (one_operator(op, [T((1, 2), dtype)], [T(out, kind or dtype)], options), f"{dtype} is not supported for 'in0'")
+            for op, out, kind, options in (
+                ("RESHAPE", (2,), None, {"new_shape": [2]}),
+                ("SQUEEZE", (2,), None, {}),
+                ("SHAPE", (2,), "int32", {"out_type": "INT32"}),
+            )
+            for dtype in ("string", "resource", "bfloat16", "complex64")
+        ),
         (one_operator("SHAPE", [tensor((2,))], [T((1,), "float32")], {}), "float32 is not supported for 'out0'"),
     ],
 )

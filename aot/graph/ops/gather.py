@@ -17,7 +17,7 @@ from aot.graph.expr import Axis, Expr, IndexMap, Lookup, Table, axis, cast, fixe
 from aot.graph.ir import DType, Shape, Site, Value
 from aot.graph.operator import Lowering, Operator, load
 from aot.graph.ops import checks
-from aot.graph.ops.movement import MOVABLE, append_move, check_movable
+from aot.graph.ops.movement import MOVABLE, append_move, axis_of, check_movable
 from aot.graph.ops.positions import INDICES, clamped, clamped_array, flat, require_inside, strides
 from aot.graph.primitive import Map
 
@@ -39,10 +39,8 @@ def _gather_axes(site: Site) -> tuple[int, int]:
     checks.require_counts(site, (2,))
     a, value, indices = site.node.attributes, site.input(0), site.input(1)
     assert isinstance(a, Gather)
-    rank, index_rank = len(value.shape), len(indices.shape)
-    if not -rank <= a.axis < rank:
-        raise site.error(f"axis {a.axis} is outside the {rank} dimensions of {checks.describe(value)}")
-    number, shared = a.axis % rank, a.batch_dims + index_rank if a.batch_dims < 0 else a.batch_dims
+    number, index_rank = axis_of(site, value, a.axis), len(indices.shape)
+    shared = a.batch_dims + index_rank if a.batch_dims < 0 else a.batch_dims
     if not 0 <= shared <= min(number, index_rank):
         raise site.error(f"{a.batch_dims} batch dimensions do not fit axis {number} and indices of {index_rank} dimensions")
     if value.shape[:shared] != indices.shape[:shared]:
@@ -67,13 +65,13 @@ def _check_gather(site: Site) -> None:
 def _compute_gather(site: Site, x: np.ndarray, indices: np.ndarray) -> tuple[np.ndarray]:
     number, shared = _gather_axes(site)
     positions = clamped_array(indices, 0, x.shape[number] - 1)
-    batches = [np.arange(size).reshape(-1, *[1] * (shared - 1 - k)) for k, size in enumerate(x.shape[:shared])]
     if not shared:
         return (np.take(x, positions, number),)
-    index_rank = positions.ndim - shared
-    batches = [part.reshape(*part.shape, *[1] * index_rank) for part in batches]
-    moved = np.moveaxis(x, number, shared)[(*batches, positions)]
-    return (np.ascontiguousarray(np.moveaxis(moved, range(shared, shared + index_rank), range(number, number + index_rank))),)
+    batches = np.ogrid[tuple(slice(size) for size in x.shape[:shared])]
+    kept = positions.ndim - shared
+    batches = (part.reshape(*part.shape, *[1] * kept) for part in batches)
+    found = np.moveaxis(x, number, shared)[(*batches, positions)]  # batches, kept indices, axes before `number`, axes after it
+    return (np.ascontiguousarray(np.moveaxis(found, range(shared, shared + kept), range(number, number + kept))),)
 
 
 def _lower_gather(site: Site, lowering: Lowering) -> None:

@@ -17,7 +17,7 @@ from aot.graph.expr import Affine, Expr, Lookup, axis, cast, fixed
 from aot.graph.ir import DType, Shape, Site, Value
 from aot.graph.operator import Lowering, Operator, load
 from aot.graph.ops import checks
-from aot.graph.ops.movement import MOVABLE
+from aot.graph.ops.movement import MOVABLE, axis_of
 from aot.graph.primitive import Map
 
 QUANTISED = (DType.INT8, DType.UINT8, DType.INT16)
@@ -59,11 +59,8 @@ def _read_concatenation(options) -> Concatenation:
 
 
 def _concatenation_axis(site: Site) -> int:
-    a, rank = site.node.attributes, len(site.input(0).shape)
-    assert isinstance(a, Concatenation)
-    if not -rank <= a.axis < rank:
-        raise site.error(f"axis {a.axis} is outside the {rank} dimensions of {checks.describe(site.input(0))}")
-    return a.axis % rank
+    assert isinstance(site.node.attributes, Concatenation)
+    return axis_of(site, site.input(0), site.node.attributes.axis)
 
 
 def _infer_concatenation(site: Site) -> tuple[Shape, ...]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from aot.graph.expr import Const, IndexMap, Table, axis
-from aot.graph.ir import DType, Shape, Site
+from aot.graph.ir import DType, Shape, Site, Value
 from aot.graph.operator import Lowering, Operator, load
 from aot.graph.ops import checks
 from aot.graph.primitive import Map
@@ -49,18 +49,19 @@ def constant_integers(site: Site, position: int, purpose: str) -> np.ndarray:
     return data
 
 
-def constant_axis(site: Site, position: int, rank: int) -> int:
-    """The axis that a constant input names, counted from 0."""
+def constant_axis(site: Site, position: int, value: Value) -> int:
+    """The axis of `value` that a constant input names, counted from 0."""
     data = constant_integers(site, position, "axis")
     if data.size != 1:
         raise site.error(f"the axis has {data.size} elements, not one")
-    return nonnegative_axis(site, int(data.reshape(-1)[0]), rank)
+    return axis_of(site, value, int(data.reshape(-1)[0]))
 
 
-def nonnegative_axis(site: Site, number: int, rank: int) -> int:
-    """An axis of `rank` ones, counted from 0."""
+def axis_of(site: Site, value: Value, number: int) -> int:
+    """An axis of a value, counted from 0; negative numbers count from the end."""
+    rank = len(value.shape)
     if not -rank <= number < rank:
-        raise site.error(f"axis {number} is outside the {rank} dimensions of the input")
+        raise site.error(f"axis {number} is outside the {rank} dimensions of {checks.describe(value)}")
     return number % rank
 
 
@@ -214,7 +215,7 @@ def reversed_axes(site: Site) -> frozenset[int]:
     data, rank = constant_integers(site, 1, "axes").reshape(-1), len(site.input(0).shape)
     if data.size > rank:
         raise site.error(f"{data.size} axes to reverse in {rank} dimensions")
-    axes = [nonnegative_axis(site, int(number), rank) for number in data]
+    axes = [axis_of(site, site.input(0), int(number)) for number in data]
     if len(set(axes)) != len(axes):
         raise site.error(f"the axes {[int(number) for number in data]} name one twice")
     return frozenset(axes)

@@ -14,7 +14,7 @@ from aot.graph.expr import axis, fixed
 from aot.graph.ir import Shape, Site, Value
 from aot.graph.operator import Lowering, Operator, load
 from aot.graph.ops import checks
-from aot.graph.ops.movement import MOVABLE, constant_integers
+from aot.graph.ops.movement import MOVABLE, axis_of, constant_axis, constant_integers
 from aot.graph.primitive import Map
 
 
@@ -27,20 +27,6 @@ class Split:
 
 def _read_split(options) -> Split:
     return Split() if options is None else Split(options.NumSplits())
-
-
-def _axis_of(site: Site, value: Value, number: int) -> int:
-    rank = len(value.shape)
-    if not -rank <= number < rank:
-        raise site.error(f"axis {number} is outside the {rank} dimensions of {checks.describe(value)}")
-    return number % rank
-
-
-def _constant_axis(site: Site, position: int, value: Value) -> int:
-    data = constant_integers(site, position, "axis")
-    if data.size != 1:
-        raise site.error(f"the axis has {data.size} elements, not one")
-    return _axis_of(site, value, int(data.reshape(-1)[0]))
 
 
 def _append_parts(site: Site, lowering: Lowering, value: Value, number: int) -> None:
@@ -60,7 +46,7 @@ def _split_parts(site: Site) -> tuple[Value, int, int]:
     checks.require_counts(site, (2,), len(site.outputs))
     assert isinstance(site.node.attributes, Split)
     value, count = site.input(1), site.node.attributes.count
-    number = _constant_axis(site, 0, value)
+    number = constant_axis(site, 0, value)
     if count != len(site.outputs) or count < 1 or value.shape[number] % count:
         raise site.error(f"an axis of {value.shape[number]} does not split into {count} parts for {len(site.outputs)} outputs")
     return value, number, value.shape[number] // count
@@ -88,7 +74,7 @@ def _split_sizes(site: Site) -> tuple[int, tuple[int, ...]]:
     checks.require_counts(site, (3,), len(site.outputs))
     assert isinstance(site.node.attributes, Split)
     value = site.input(0)
-    number = _constant_axis(site, 2, value)
+    number = constant_axis(site, 2, value)
     sizes = constant_integers(site, 1, "sizes").reshape(-1).tolist()
     if not len(sizes) == len(site.outputs) == site.node.attributes.count:
         raise site.error(f"has {len(sizes)} sizes for {site.node.attributes.count} parts and {len(site.outputs)} outputs")
@@ -137,7 +123,7 @@ def _unpack_axis(site: Site) -> int:
     checks.require_counts(site, (1,), len(site.outputs))
     a, value = site.node.attributes, site.input(0)
     assert isinstance(a, Unpack)
-    number = _axis_of(site, value, a.axis)
+    number = axis_of(site, value, a.axis)
     if not a.count == len(site.outputs) == value.shape[number]:
         raise site.error(f"an axis of {value.shape[number]} does not unpack into {a.count} parts for {len(site.outputs)} outputs")
     return number

@@ -14,11 +14,16 @@ import numpy as np
 from aot.graph.ir import DType, Shape, Site
 from aot.graph.operator import Lowering, Operator, constant_element
 from aot.graph.ops import checks
+from aot.graph.ops.movement import MOVABLE
 from aot.graph.primitive import Map, identity
 from aot.graph.shapes import MAX_RANK
 
+VIEWABLE = (*MOVABLE, DType.INT4, DType.FLOAT16, DType.FLOAT64)
+"""Types of what may be seen under another shape."""
+
 
 def _check_view(site: Site) -> None:
+    checks.require_dtype(site, site.input(0), *VIEWABLE)
     checks.require_same_dtype(site, site.output, site.input(0))
 
 
@@ -130,6 +135,7 @@ def _infer_shape(site: Site) -> tuple[Shape, ...]:
 
 
 def _check_shape(site: Site) -> None:
+    checks.require_dtype(site, site.input(0), *VIEWABLE)
     checks.require_dtype(site, site.output, DType.INT32, DType.INT64)
 
 
