@@ -14,8 +14,9 @@ from collections.abc import Callable
 import numpy as np
 
 from aot.graph import arithmetic, floatmath, trigonometry
-from aot.graph.arithmetic import requantise, rounding_high_multiply, rounding_shift_right, saturating_shift_left
+from aot.graph.arithmetic import requantise
 from aot.graph.expr import Binary, Cast, Const, Expr, Select, Unary, add, cast, integer, mul, real
+from aot.graph.fixedmath import evaluated, inverse_square_root
 from aot.graph.ir import DType, Site
 from aot.graph.operator import Operator
 from aot.graph.ops import checks
@@ -153,35 +154,11 @@ def _rsqrt_table(site: Site) -> np.ndarray:
     if product == 0 or arithmetic.quantise_multiplier(1 / product)[1] > checks.MAX_SHIFT:
         raise site.error(f"its scales would multiply the reciprocal root by more than int32 arithmetic can: 1 / {product:.3g}")
     multiplier, shift = arithmetic.quantise_multiplier(1 / product)
-    entries = []
-    for x in range(-128 - zero_point, 128 - zero_point):
-        root, root_shift = _inverse_root(max(x, 1))
-        unit = requantise(np.array(1), root, root_shift + extra)
-        result = int(requantise(unit, multiplier, shift - extra)) + out_zero_point
-        entries.append(min(max(result, -128), 127) if x > 0 else 127)
-    return np.array(entries, np.int8)
-
-
-def _inverse_root(x: int) -> tuple[int, int]:
-    """1 / sqrt(x) of 0 < x < 2^29 as (multiplier, shift), by five steps of Newton's method in Q3.28.
-
-    Source: tflite-micro, tensorflow/lite/kernels/internal/common.h, GetInvSqrtQuantizedMultiplierExp.
-    """
-    if x == 1:
-        return arithmetic.INT32_MAX, 0
-    pairs = (31 - x.bit_length()) // 2 - 1
-    half = rounding_shift_right(np.array((x << (2 * pairs)) >> 1), 1)
-    estimate, three_halves = np.array(1 << 28), (1 << 28) + (1 << 27)
-    for _ in range(5):
-        cube = saturating_shift_left(rounding_high_multiply(rounding_high_multiply(estimate, estimate), estimate), 6)
-        step = rounding_high_multiply(three_halves, estimate).astype(np.int64) - rounding_high_multiply(half, cube)
-        estimate = saturating_shift_left(step.astype(np.int32), 3)
-    root, right = int(rounding_high_multiply(estimate, _ROOT_OF_HALF)), 11 - pairs
-    return root << max(-right, 0), -max(right, 0)
-
-
-_ROOT_OF_HALF = 1518500250
-"""sqrt(1/2) in Q0.31."""
+    x = np.arange(-128 - zero_point, 128 - zero_point, dtype=np.int32)
+    root, root_shift = (evaluated(lambda x, part=part: inverse_square_root(x)[part], x) for part in (0, 1))
+    unit = requantise(np.ones_like(x), root, root_shift + extra)
+    result = requantise(unit, multiplier, shift - extra).astype(np.int64) + out_zero_point
+    return np.where(x > 0, np.clip(result, -128, 127), 127).astype(np.int8)
 
 
 # SQRT
