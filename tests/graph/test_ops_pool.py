@@ -149,6 +149,10 @@ def pool_with(input=INPUT, output=OUTPUT, op="AVERAGE_POOL_2D", **options) -> by
 REFUSED = [
     (pool_with(T((1, 4, 4, 3), "int32")), "int32 is not supported for 'in0' (supported: int8, int16, uint8, float32)"),
     (pool_with(T((1, 4, 4, 3), "int8", 0.05), op="L2_POOL_2D"), "int8 is not supported for 'in0' (supported: float32)"),
+    (
+        pool("AVERAGE_POOL_2D", (1, 300, 300, 1), (300, 300), dtype="int16", q=(0.05, 0)),
+        "the sum of a window of 90000 elements leaves int32, that of 65535 does not",
+    ),
     (pool_with(T((1, 4, 4, 3), "int16", 0.05), T((1, 2, 2, 3), "int16", 0.06)), "must have the same quantisation"),
     (pool_with(output=T((1, 2, 2, 3), "float32")), "'out0' is float32 but 'in0' is int8"),
     (pool_with(output=T((1, 2, 2, 3), "int8", 0.06, -3)), "'in0' and 'out0' must have the same quantisation"),

@@ -111,6 +111,7 @@ def test_integers_without_quantisation():
                 op, [T((3, 4), dtype), T((1,), "int32", data=np.array([1]))], [T((3,), dtype)], {"keep_dims": False}
             )
             agree(model, [values((3, 4), dtype, 1)], oracle=litert_runs)
+            compiled(model, [values((3, 4), dtype, 1)])
 
 
 def test_lowers_to_one_reduce():

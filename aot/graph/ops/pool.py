@@ -6,12 +6,13 @@ tensorflow/lite/kernels/internal/reference/integer_ops/pooling.h, pooling.h; uin
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
-from aot.graph.arithmetic import FLOAT32_LOWEST, activation_name
+from aot.graph.arithmetic import FLOAT32_LOWEST, INT32_MAX, activation_name
 from aot.graph.expr import Acc, Axis, Binary, Const, Expr, Load, Select, Unary, add, axis, cast, clamp, integer, mul, real, sub
 from aot.graph.ir import DType, Shape, Site
 from aot.graph.operator import Lowering, Operator, load
@@ -72,8 +73,17 @@ def _check(site: Site) -> None:
     checks.require_same_dtype(site, out, data)
     checks.require_activation(site, _attributes(site).activation)
     if data.dtype in QUANTISED:
+        _require_a_sum(site)
         checks.require_same_quantisation(site, data, out, SCALE_TOLERANCE)
         checks.output_range(site, _attributes(site).activation, out)
+
+
+def _require_a_sum(site: Site) -> None:
+    """No window may have so many elements that their sum leaves int32."""
+    count = math.prod(min(slide.kernel, slide.size) for slide in _slides(site))
+    most = INT32_MAX // max(abs(bound) for bound in site.input(0).dtype.limits)
+    if site.node.op == "AVERAGE_POOL_2D" and count > most:
+        raise site.error(f"the sum of a window of {count} elements leaves int32, that of {most} does not")
 
 
 def _taps(rows: Slide, columns: Slide):
@@ -123,7 +133,7 @@ def _totals(site: Site, data: np.ndarray, dtype: type) -> tuple[np.ndarray, np.n
 
 
 def _average_compute(site: Site, data: np.ndarray) -> tuple[np.ndarray]:
-    """Integers: the sum of the elements inside (int32, it wraps) by their number, halves away from zero. float32: in window order."""
+    """Integers: the sum of the elements inside by their number, halves away from zero. float32: in window order."""
     activation, dtype = _attributes(site).activation, site.output.dtype
     if dtype is DType.FLOAT32:
         total, count = _totals(site, data, np.float32)
