@@ -1,6 +1,7 @@
 """LEAKY_RELU and PRELU: int8, int16, uint8 and float32. What is below zero is multiplied by a number, or by an element of `alpha`.
 
-float32 is exact. int16 has TFLite Micro's two roundings (LiteRT rounds once); PRELU's alpha is int8 there.
+float32 is exact. TFLite Micro divides scales in double, LiteRT in float32, so that a few int16 results differ by one: ours are the
+former's. PRELU of int16 has an int8 alpha.
 Sources: tflite-micro, tensorflow/lite/micro/kernels/leaky_relu_common.cc, prelu_common.cc and
 tensorflow/lite/kernels/internal/reference/leaky_relu.h, prelu.h. uint8, which TFLite Micro lacks: LiteRT.
 """
