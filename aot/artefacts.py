@@ -112,6 +112,9 @@ def _entry_view(bundle: Bundle, entry: Entry) -> dict[str, Any]:
         comments.append("Inputs are read from, and outputs left in, the workspace at the offsets above; inputs do not survive.")
     else:
         comments.append("Inputs are only read; the buffers must not overlap.")
+    if entry.state_nbytes:
+        parameters.append("void *state")
+        comments.append(f"state: {bundle.name.upper()}_STATE_SIZE bytes that {bundle.name}_init has filled; the run changes them.")
     if bundle.weights is not None:
         parameters.append("const void *weights")
     return {
@@ -185,6 +188,9 @@ def describe(bundle: Bundle) -> dict[str, Any]:
         "weights_bytes": bundle.weights_nbytes,
         "weights": "embedded" if bundle.weights is None else "separate",
         "io": "workspace" if bundle.io_in_workspace else "caller",
+        "state_bytes": bundle.state_nbytes,
+        "state_align": bundle.init.state_align if bundle.init else 1,
+        "init": bundle.init.symbol if bundle.init else None,
         "entries": [_describe_entry(entry) for entry in bundle.entries],
     }
 
@@ -194,6 +200,7 @@ def _describe_entry(entry: Entry) -> dict[str, Any]:
         "symbol": entry.symbol,
         "workspace_bytes": entry.workspace_nbytes,
         "workspace_align": entry.workspace_align,
+        "state_bytes": entry.state_nbytes,
         "stack_bytes": entry.stack_nbytes,
         "scratch_bytes": entry.scratch_nbytes,
         "lower_bound_bytes": entry.lower_bound_nbytes,

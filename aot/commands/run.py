@@ -76,6 +76,7 @@ def figures(bundle: Bundle, result: RunResult) -> dict[str, Any]:
         "stack_bytes": result.stack_nbytes if result.stack_nbytes is not None else entry.stack_nbytes,
         "stack_bound_bytes": entry.stack_nbytes,
         "workspace_bytes": entry.workspace_nbytes,
+        "state_bytes": entry.state_nbytes,
         "input_bytes": sum(port.nbytes for port in entry.inputs),
         "output_bytes": sum(port.nbytes for port in entry.outputs),
         "scratch_bytes": entry.scratch_nbytes,

@@ -53,6 +53,8 @@ def print_bundle(bundle: Bundle, paths: Sequence[Path]) -> None:
         ("code", bundle.code_nbytes),
         ("weights and tables" + (" (separate)" if bundle.weights is not None else ""), bundle.weights_nbytes),
     ]
+    if bundle.init is not None:
+        rows.append(("state, kept between runs: one for each instance", bundle.state_nbytes))
     for entry in bundle.entries:
         rows += [
             (f"{entry.symbol}: workspace (lower bound {entry.lower_bound_nbytes})", entry.workspace_nbytes),
