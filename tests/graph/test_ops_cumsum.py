@@ -8,6 +8,9 @@ import numpy as np
 import pytest
 
 from aot.errors import CompileError
+from aot.graph.expr import text
+from aot.graph.primitive import Reduce
+from tests.builder import ModelBuilder
 from tests.graph.lowered import extremes, primitives, read, sweep
 from tests.graph.reducing import compiled, identical
 from tests.graph.test_ops_reduce import values
@@ -52,9 +55,15 @@ def test_int8_equals_tflite_micro():
 def test_special_floats():
     nan, inf = np.nan, np.inf
     rows = np.array([[0.0, -0.0, 1, nan, 2], [inf, 1, -inf, 1, 1], [-0.0, -0.0, 0, 0, 0], [1e38, 3e38, -3e38, 1, 1]], np.float32)
-    for exclusive in (False, True):
-        for reverse in (False, True):
+    for exclusive, reverse in ((False, False), (False, True), (True, False), (True, True)):
+        with np.errstate(all="ignore"):
             identical(cumsum((4, 5), 1, exclusive, reverse), [rows])
+
+
+def test_the_first_block_has_cut_windows():
+    (reduce,) = primitives(cumsum((2, 5), 1, exclusive=True))
+    assert isinstance(reduce, Reduce)
+    assert (text(reduce.term), reduce.skip_fill) == ("%t0[i0, i1 + i2 + -5 else 0.0]", True)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "int8", "int32", "int64"])
@@ -69,6 +78,18 @@ def test_long_axes_are_cut_into_few_blocks():
     assert len(primitives(cumsum((2, 32), 1))) == 1
     assert [reduce.space for reduce in primitives(cumsum((2, 70), 1))] == [(2, 32), (2, 1), (2, 32), (2, 1), (2, 6)]
     assert len(primitives(cumsum((1, 50_000), 1))) == 31
+
+
+@pytest.mark.parametrize("exclusive", [False, True])
+def test_behind_movement(exclusive):
+    """What a window's cut leaves out is not what a PAD before it fills in, whatever is fused."""
+    m = ModelBuilder()
+    x, padded, turned, y = (m.tensor(n, s, "float32") for n, s in (("x", (3, 4)), ("p", (5, 7)), ("t", (7, 5)), ("y", (7, 5))))
+    pads, value = m.constant(np.array([[1, 1], [2, 1]], np.int32)), m.constant(np.float32(5))
+    m.operator("PADV2", [x, pads, value], [padded], {})
+    m.operator("TRANSPOSE", [padded, m.constant(np.array([1, 0], np.int32))], [turned], {})
+    m.operator("CUMSUM", [turned, m.constant(np.array([0], np.int32))], [y], {"exclusive": exclusive, "reverse": False})
+    compiled(m.build([x], [y]), [values((3, 4), "float32", 1)])
 
 
 # What is refused.

@@ -15,7 +15,7 @@ import numpy as np
 
 from aot.graph import arithmetic
 from aot.graph.evaluate import requantise
-from aot.graph.expr import Acc, Affine, Axis, Binary, Const, Expr, Load, Requantise, Select, axis, fixed, integer
+from aot.graph.expr import Acc, Affine, Axis, Binary, Const, Expr, Load, Requantise, Select, affine, axis, fixed, integer
 from aot.graph.ir import DType, Shape, Site
 from aot.graph.operator import Lowering, Operator, load
 from aot.graph.ops import checks
@@ -127,10 +127,15 @@ class _Sums:
         number, shape = _axis(self.site), self.site.input(0).shape
         return (*shape[:number], extent, *shape[number + 1 :])
 
-    def term(self, start: int) -> Expr:
-        """The element at the window's position after `start`, as it is added."""
-        element = load(self.site.input(0), self.index(axis(len(self.site.input(0).shape), 1, start)))
+    def term(self, along: Affine, fill: Const | None = None) -> Expr:
+        """The element at this position of the axis, as it is added."""
+        element = load(self.site.input(0), self.index(along), fill)
         return offset(element, self._zero_point) if element.dtype is DType.INT8 else element
+
+    @property
+    def swept(self) -> int:
+        """The window's axis."""
+        return len(self.site.input(0).shape)
 
     def result(self) -> Expr:
         site, total = self.site, Acc(self.acc)
@@ -140,33 +145,44 @@ class _Sums:
         scaled = Requantise(Binary("shl", total, integer(SCALED_SHIFT)), integer(multiplier), integer(shift))
         return finish(scaled, checks.per_tensor(site, site.output)[1], *DType.INT8.limits, DType.INT8)
 
+    def append_first_block(self, stop: int) -> None:
+        """The outputs before `stop`. The window of each ends at its own element, and is cut where the axis begins."""
+        last = -stop if _attributes(self.site).exclusive else 1 - stop
+        fill = Const(0.0 if self.acc.is_float else 0, self.site.input(0).dtype)
+        term = self.term(affine({_axis(self.site): 1, self.swept: 1}, last), fill)
+        store = self.index(axis(_axis(self.site)))
+        self._append(self.site.output.name, stop, stop, self.start, term, self.result(), store, skip_fill=True)
+
     def append_block(self, start: int, stop: int, before: Expr) -> None:
-        """The outputs of one block; `before` is the sum before it. Elements after the output's own count 0."""
-        is_earlier = Binary(
-            "lt" if _attributes(self.site).exclusive else "le",
-            Axis(len(self.site.input(0).shape)),
-            Axis(_axis(self.site)),
-        )
+        """The outputs of a later block; `before` is the sum before it. Elements after the output's own count 0."""
+        compare = "lt" if _attributes(self.site).exclusive else "le"
+        is_earlier = Binary(compare, Axis(self.swept), Axis(_axis(self.site)))
         zero = Const(0.0 if self.acc.is_float else 0, self.acc)
+        term = Select(is_earlier, self.term(axis(self.swept, 1, start)), zero)
         store = self.index(axis(_axis(self.site), 1, start))
-        extent = stop - start
-        self._append(
-            self.site.output.name, extent, extent, before, Select(is_earlier, self.term(start), zero), self.result(), store
-        )
+        self._append(self.site.output.name, stop - start, stop - start, before, term, self.result(), store)
 
     def append_carry(self, start: int, stop: int, before: Expr) -> Expr:
         """The sum before `stop`."""
         name = self.lowering.temporary("carry", self.acc, self.space(1))
-        self._append(name, 1, stop - start, before, self.term(start), Acc(self.acc))
+        self._append(name, 1, stop - start, before, self.term(axis(self.swept, 1, start)), Acc(self.acc))
         number = _axis(self.site)
         rank = len(self.site.input(0).shape)
         return Load(name, tuple(fixed(0) if position == number else axis(position) for position in range(rank)), self.acc)
 
     def _append(
-        self, out: str, extent: int, window: int, initial: Expr, term: Expr, result: Expr, store: tuple[Affine, ...] = ()
+        self,
+        out: str,
+        extent: int,
+        window: int,
+        initial: Expr,
+        term: Expr,
+        result: Expr,
+        store: tuple[Affine, ...] = (),
+        skip_fill: bool = False,
     ) -> None:
         space, nodes = self.space(extent), (self.site.node.index,)
-        self.lowering.append(Reduce(out, space, (window,), "add", initial, term, result, store, nodes=nodes))
+        self.lowering.append(Reduce(out, space, (window,), "add", initial, term, result, store, skip_fill, nodes))
 
 
 def _blocks(length: int) -> Iterator[tuple[int, int]]:
@@ -178,7 +194,10 @@ def _lower(site: Site, lowering: Lowering) -> None:
     sums, length = _Sums(site, lowering), site.input(0).shape[_axis(site)]
     before: Expr = sums.start
     for start, stop in _blocks(length):
-        sums.append_block(start, stop, before)
+        if start:
+            sums.append_block(start, stop, before)
+        else:
+            sums.append_first_block(stop)
         if stop < length:
             before = sums.append_carry(start, stop, before)
 
