@@ -132,6 +132,8 @@ def _clamped(interval: Interval, bounds: Interval) -> Interval:
 
 
 def _union(*intervals: Interval) -> Interval:
+    if any(math.isnan(low) for low, _ in intervals):
+        return -math.inf, math.inf
     return min(low for low, _ in intervals), max(high for _, high in intervals)
 
 
