@@ -1,7 +1,7 @@
 """LOG_SOFTMAX over the last dimension: float32, and int8 and uint8 in fixed point.
 
 float32: x - max - log(sum), with the sum in order and log and exp correctly rounded, which is TFLite Micro's result within 1 ulp of its
-larger part; compiled code within 4 ulp of it.
+larger part. Compiled code: within 4 ulp of that, or 2^-22 where the sum is near 1 (an ulp of the sum is 2^-23 there).
 Source: tflite-micro, tensorflow/lite/micro/kernels/log_softmax.cc, tensorflow/lite/kernels/internal/reference/log_softmax.h;
 uint8: LiteRT, tflite/kernels/activations.cc.
 """
