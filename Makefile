@@ -4,6 +4,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 WORKERS ?= auto
+N ?= 10000
+SEED ?= 0
 .DEFAULT_GOAL := help
 .PHONY: help demo test check golden sweep fuzz bench renode format clean system
 
@@ -39,8 +41,8 @@ golden: $(VENV)/.test ## Update the golden text files, then look at `git diff`
 sweep: $(VENV)/.test system ## Every kernel x shape, whole (long)
 	@AOT_SWEEP=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
-fuzz: $(VENV)/.test ## 10,000 mutated model files (long)
-	@$(BIN)/python tests/fuzz.py
+fuzz: $(VENV)/.test ## N=10000 fuzzed models: mutated files, and others compared with TFLite Micro (SEED=0; long)
+	@$(BIN)/python tests/fuzz.py --cases $(N) --seed $(SEED)
 
 bench: $(VENV)/.test ## Instructions, RAM and flash of the real models, as a table
 	@$(BIN)/python tests/bench.py
