@@ -211,7 +211,7 @@ def _compute(
     with np.errstate(all="ignore"):
         for ky, kx, written, read in layout.taps():
             total[written] += data[read] @ weights[:, ky, kx].T
-    return (ending.finish(total, None if bias is None or not bias.size else bias),)
+    return (ending.finish(total, bias),)
 
 
 # Lowering
