@@ -22,6 +22,7 @@ PAIRS = {
     ("int8", "int32"): tflm_runs,
     ("uint8", "int8"): tflm_runs,
     ("uint8", "uint8"): litert_runs,
+    ("uint8", "int16"): litert_runs,
     ("int16", "int8"): tflm_runs,
     ("int16", "int16"): tflm_runs,
     ("int16", "int32"): tflm_runs,
@@ -103,6 +104,16 @@ def test_dequantize_of_constants() -> None:
     agree(one_operator("DEQUANTIZE", [byte], [T((3, 4), "float32")]), [], bound=0.0)
 
 
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_dequantize_of_int4(axis: int) -> None:
+    """With a scale for each channel, or one. (That of LiteRT for several scales wants zero points of 0.)"""
+    rng = np.random.default_rng(8)
+    scales = rng.uniform(0.1, 1, (2, 3, 5)[axis]).tolist()
+    for scale, zero in ((scales, 0), (0.3, 0), (0.3, -2)):
+        nibbles = T((2, 3, 5), "int4", scale, zero, rng.integers(-8, 8, (2, 3, 5)), axis)
+        agree(one_operator("DEQUANTIZE", [nibbles], [T((2, 3, 5), "float32")]), [], bound=0.0, oracle=litert_runs)
+
+
 def test_dequantize_with_scales_per_channel_takes_the_first_as_tflite_micro_does() -> None:
     rng = np.random.default_rng(7)
     weights = T((2, 3), "int8", [0.1, 0.3], 0, rng.integers(-128, 128, (2, 3)))
@@ -114,7 +125,8 @@ def test_dequantize_with_scales_per_channel_takes_the_first_as_tflite_micro_does
     [
         (one_operator("QUANTIZE", [T((2,), "float32")], [T((2,), "int32", 1.0)]), "int32 is not supported for 'out0'"),
         (one_operator("QUANTIZE", [T((2,), "bool")], [T((2,), "int8", 1.0)]), "bool is not supported for 'in0'"),
-        (one_operator("QUANTIZE", [T((2,), "uint8", 1.0)], [T((2,), "int16", 1.0)]), "int16 is not supported for 'out0'"),
+        (one_operator("QUANTIZE", [T((2,), "uint8", 1.0)], [T((2,), "int32", 1.0)]), "int32 is not supported for 'out0'"),
+        (one_operator("DEQUANTIZE", [T((2,), "int4", 1.0)], [T((2,), "float32")]), "the int4 input 'in0' must be constant"),
         (one_operator("QUANTIZE", [T((2,), "float32")], [T((2,), "int8")]), "'out0' is int8 without a scale and zero point"),
         (one_operator("QUANTIZE", [T((2,), "int8", 1e9)], [T((2,), "int8", 1e-9)]), "more than int32 arithmetic can"),
         (one_operator("QUANTIZE", [T((2,), "float32")], [T((2,), "int8", [1.0, 2.0])]), "only weights may have more than one"),

@@ -16,11 +16,12 @@ import numpy as np
 
 from aot.graph import arithmetic
 from aot.graph.evaluate import requantise
-from aot.graph.expr import Acc, Affine, Binary, Cast, Const, Expr, Requantise, add, cast, clamp, integer, mul, real
+from aot.graph.expr import Acc, Affine, Binary, Const, Expr, Requantise, add, cast, clamp, integer, real
 from aot.graph.ir import DType, Site, Value
 from aot.graph.operator import Lowering, constant_element
 from aot.graph.ops import checks
-from aot.graph.ops.rounding import nearest, nearest_array
+from aot.graph.ops.rounded_once import RoundedOnce
+from aot.graph.ops.rounding import with_bias
 from aot.graph.ops.wide import Wide, wide
 
 _FORMS: dict[DType, dict[DType, tuple[DType, ...]]] = {
@@ -48,7 +49,7 @@ class Quantised:
 
     def finish(self, total: np.ndarray, bias: np.ndarray | None) -> np.ndarray:
         """Exact sums (float64 or int64, channels last) to the output."""
-        acc = _with_bias(total, bias).astype(np.int32)
+        acc = with_bias(total, bias).astype(np.int32)
         with np.errstate(over="ignore"):
             scaled = requantise(acc, self.multiplier, self.shift) + np.int32(self.zero_point)
         return np.clip(scaled, self.low, self.high).astype(self.dtype.np)
@@ -58,38 +59,6 @@ class Quantised:
         shift = constant_element(lowering.constant("shift", self.shift), DType.INT32, (channel,))
         scaled = add(Requantise(Acc(DType.INT32), multiplier, shift), integer(self.zero_point))
         return cast(clamp(scaled, self.low, self.high), self.dtype)
-
-
-@dataclass(frozen=True)
-class RoundedOnce:
-    """int32 sums times a double for each channel, rounded once to the output's integers: what LiteRT's FULLY_CONNECTED does.
-
-    Source: LiteRT, tflite/kernels/internal/reference/integer_ops/fully_connected.h and reference/fully_connected.h, with scales.
-    """
-
-    scales: np.ndarray
-    input_zero_point: int
-    weights_zero_point: int
-    zero_point: int
-    low: int
-    high: int
-    dtype: DType
-    sums: DType = DType.INT32
-
-    def finish(self, total: np.ndarray, bias: np.ndarray | None) -> np.ndarray:
-        """Exact sums to the output."""
-        acc = _with_bias(total, bias).astype(np.int32)
-        rounded = nearest_array(acc * self.scales, self.low - self.zero_point, self.high - self.zero_point)
-        return (rounded + self.zero_point).astype(self.dtype.np)
-
-    def result(self, lowering: Lowering, channel: Affine) -> Expr:
-        if (self.scales == self.scales[0]).all():
-            scale: Expr = Const(float(self.scales[0]), DType.FLOAT64)
-        else:
-            scale = constant_element(lowering.constant("scale", self.scales), DType.FLOAT64, (channel,))
-        product = mul(Cast(Acc(DType.INT32), DType.FLOAT64), scale)
-        rounded = nearest(product, self.low - self.zero_point, self.high - self.zero_point)
-        return cast(add(rounded, integer(self.zero_point)), self.dtype)
 
 
 @dataclass(frozen=True)
@@ -103,7 +72,7 @@ class Quantised16:
 
     def finish(self, total: np.ndarray, bias: np.ndarray | None) -> np.ndarray:
         """Exact sums to the output."""
-        return self.rescaling.array(_with_bias(total, bias))
+        return self.rescaling.array(with_bias(total, bias))
 
     def result(self, lowering: Lowering, channel: Affine) -> Expr:
         return self.rescaling.expression(lowering, cast(Acc(self.sums), DType.INT64), channel)
@@ -121,20 +90,15 @@ class Real:
     def finish(self, total: np.ndarray, bias: np.ndarray | None) -> np.ndarray:
         """float64 sums (channels last) to the output."""
         with np.errstate(all="ignore"):
-            return clamp_array((total if bias is None else total + bias.reshape(-1)).astype(np.float32), self.activation)
+            return clamp_array(
+                (total if bias is None or not bias.size else total + bias.reshape(-1)).astype(np.float32), self.activation
+            )
 
     def result(self, lowering: Lowering, channel: Affine) -> Expr:
         return clamp_expr(Acc(DType.FLOAT32), self.activation)
 
 
 Ending = Quantised | RoundedOnce | Quantised16 | Real
-
-
-def _with_bias(total: np.ndarray, bias: np.ndarray | None) -> np.ndarray:
-    """int64 sums; they wrap."""
-    whole = total.astype(np.int64)
-    with np.errstate(over="ignore"):
-        return whole if bias is None else whole + bias.reshape(-1).astype(np.int64)
 
 
 def clamp_array(x: np.ndarray, activation: str) -> np.ndarray:

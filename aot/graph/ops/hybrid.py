@@ -79,7 +79,7 @@ class Hybrid:
             if len(self.scales) > 1:
                 factor = factor * np.array(self.scales, np.float32)
             out = total.astype(np.float32) * factor
-            return clamp_array(out if bias is None else out + bias.reshape(-1), self.activation)
+            return clamp_array(out if bias is None or not bias.size else out + bias.reshape(-1), self.activation)
 
     def result(self, lowering: Lowering, channel: Affine, scale: Load, bias: Expr) -> Expr:
         factor: Expr = scale
@@ -166,11 +166,11 @@ class _Quantiser:
     def x(self) -> Load:
         return Load(self.of.value.name, self.of.index, DType.FLOAT32)
 
-    def reduce(self, purpose: str, combine: str, term: Expr) -> Load:
-        """The largest or smallest element of each row, and of 0."""
+    def reduce(self, purpose: str, term: Expr) -> Load:
+        """The largest term of each row, at least 0."""
         out = self._temporary(purpose, DType.FLOAT32)
         acc = Acc(DType.FLOAT32)
-        self.lowering.append(Reduce(out, self.of.rows, self.of.depth, combine, real(0.0), term, acc, (self.row,), nodes=self.nodes))
+        self.lowering.append(Reduce(out, self.of.rows, self.of.depth, "max", real(0.0), term, acc, (self.row,), nodes=self.nodes))
         return Load(out, (self.row,), DType.FLOAT32)
 
     def each_row(self, purpose: str, value: Expr) -> Load:
@@ -188,7 +188,7 @@ class _Quantiser:
         return self.lowering.temporary(purpose, dtype, (prod(self.of.rows),))
 
     def symmetric(self, factor: float) -> tuple[Value, str]:
-        reach = self.reduce("reach", "max", Unary("abs", self.x))
+        reach = self.reduce("reach", Unary("abs", self.x))
         empty = Binary("eq", reach, real(0.0))
         scale = Select(empty, real(1.0), Binary("div", reach, real(_SYMMETRIC)))
         inverse = self.each_row("inverse", Select(empty, real(0.0), Binary("div", real(_SYMMETRIC), reach)))
@@ -196,7 +196,8 @@ class _Quantiser:
         return self.each_element(cast(nearest(mul(self.x, inverse), -_SYMMETRIC, _SYMMETRIC), DType.INT8)), scales.buffer
 
     def asymmetric(self, factor: float) -> tuple[Value, str]:
-        least, most = self.reduce("least", "min", self.x), self.reduce("most", "max", self.x)
+        # The maximum of the negated: a "min" would take a NaN.
+        least, most = Unary("neg", self.reduce("least", Unary("neg", self.x))), self.reduce("most", self.x)
         empty = Binary("eq", least, most)
         low, high = Cast(least, DType.FLOAT64), Cast(most, DType.FLOAT64)
         step = Binary("div", sub(high, low), _double(255))

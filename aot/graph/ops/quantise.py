@@ -2,8 +2,8 @@
 as it is, for the reader has spread it out.
 
 Sources: tflite-micro, tensorflow/lite/micro/kernels/quantize_common.cc, dequantize_common.cc and
-tensorflow/lite/kernels/internal/reference/quantize.h, requantize.h, dequantize.h. What TFLite Micro lacks (uint8 from float32 and
-from uint8, constant float16): LiteRT.
+tensorflow/lite/kernels/internal/reference/quantize.h, requantize.h, dequantize.h. What TFLite Micro lacks (uint8 from float32, int16
+and uint8 from uint8, constant float16 and int4): LiteRT.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def _infer(site: Site) -> tuple[Shape, ...]:
 
 _REQUANTISED: dict[DType, tuple[DType, ...]] = {
     DType.INT8: (DType.INT8, DType.UINT8, DType.INT16, DType.INT32),
-    DType.UINT8: (DType.INT8, DType.UINT8),
+    DType.UINT8: (DType.INT8, DType.UINT8, DType.INT16),
     DType.INT16: (DType.INT8, DType.INT16, DType.INT32),
     DType.INT32: (DType.INT8, DType.INT16),
     DType.FLOAT32: (DType.INT8, DType.UINT8, DType.INT16),
@@ -87,11 +87,13 @@ def _quantize_lower(site: Site, lowering: Lowering) -> None:
 
 def _dequantize_check(site: Site) -> None:
     value = site.input(0)
-    checks.require_dtype(site, value, DType.INT8, DType.UINT8, DType.INT16, DType.FLOAT16)
+    checks.require_dtype(site, value, DType.INT8, DType.UINT8, DType.INT16, DType.INT4, DType.FLOAT16)
     checks.require_dtype(site, site.output, DType.FLOAT32)
-    if value.dtype is DType.FLOAT16:
-        checks.require_constant(site, value, "float16 input")
-    else:
+    if value.dtype in (DType.FLOAT16, DType.INT4):
+        checks.require_constant(site, value, f"{value.dtype} input")
+    if value.dtype is DType.INT4:
+        checks.quantisation(site, value)
+    elif value.dtype is not DType.FLOAT16:
         _first_scale(site)
 
 
@@ -107,9 +109,16 @@ def _dequantize_compute(site: Site, x: np.ndarray) -> tuple[np.ndarray]:
     """The product with the float32 scale is rounded once: x - zero_point has at most 17 bits."""
     if x.dtype == np.float16:
         return (x.astype(np.float32),)
-    scale, zero_point = _first_scale(site)
+    scale, zero_point = _each_scale(site) if site.input(0).dtype is DType.INT4 else _first_scale(site)
     with np.errstate(all="ignore"):
         return ((x.astype(np.int32) - np.int32(zero_point)).astype(np.float32) * np.float32(scale),)
+
+
+def _each_scale(site: Site) -> tuple[np.ndarray, np.ndarray]:
+    """Scales and zero points of int4 (LiteRT's alone), in a shape that broadcasts to the input's."""
+    found, rank = checks.quantisation(site, site.input(0)), len(site.input(0).shape)
+    shape = [-1 if found.per_axis and number == found.axis else 1 for number in range(rank)]
+    return np.array(found.scales, np.float32).reshape(shape), np.array(found.zero_points, np.int32).reshape(shape)
 
 
 def _dequantize_lower(site: Site, lowering: Lowering) -> None:

@@ -1,4 +1,5 @@
 """Floats to the nearest integer inside a range, in numpy and as an expression: halves go away from zero, as C's `round` has them.
+Integer sums with their bias, which come before it.
 
 Enters: float32 or float64 numbers, NaN and infinity among them. Leaves: int32 numbers in [low, high].
 Invariant: `nearest_array` and `nearest` are the same function; the clamp comes first, so that nothing overflows. A NaN gives `high`.
@@ -35,3 +36,10 @@ def _within(x: Expr, low: int, high: int) -> Expr:
     most, least = Const(float(high), x.dtype), Const(float(low), x.dtype)
     below = Select(Binary("lt", x, most), x, most)
     return Select(Binary("gt", below, least), below, least)
+
+
+def with_bias(total: np.ndarray, bias: np.ndarray | None) -> np.ndarray:
+    """Exact integer sums (float64 or int64, channels last) and a bias for each channel (if it has elements) as int64, which wraps."""
+    whole = total.astype(np.int64)
+    with np.errstate(over="ignore"):
+        return whole if bias is None or not bias.size else whole + bias.reshape(-1).astype(np.int64)
