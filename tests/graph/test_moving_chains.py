@@ -21,11 +21,8 @@ class Chain:
 
     def __init__(self, seed: int) -> None:
         self.net, self.picker = Net("int8" if seed % 2 else "float32"), random.Random(seed)
-        self.shape: Shape = (
-            self.picker.choice((1, 2)),
-            *(self.picker.choice((2, 4, 6)) for _ in range(2)),
-            self.picker.choice((1, 4)),
-        )
+        pick = self.picker.choice
+        self.shape: Shape = (pick((1, 2)), pick((2, 4, 6)), pick((2, 4, 6)), pick((1, 4)))
         self.value = self.net.input(self.shape)
 
     def add(self, op: str, inputs: list[int], shape: Shape, options: dict | None = None) -> None:

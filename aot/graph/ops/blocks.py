@@ -1,6 +1,6 @@
-"""SPACE_TO_BATCH_ND, BATCH_TO_SPACE_ND, SPACE_TO_DEPTH, DEPTH_TO_SPACE: blocks of pixels move into batch or channels, or back.
+"""SPACE_TO_BATCH_ND, BATCH_TO_SPACE_ND, SPACE_TO_DEPTH, DEPTH_TO_SPACE: blocks of pixels, of any type, move into batch or channels, or back.
 
-Every type of MOVABLE. Each is Maps of one load with affine indices over (block, position in the block).
+Each is Maps of one load with affine indices over (block, position in the block).
 Sources: tflite-micro, tensorflow/lite/kernels/internal/reference/batch_to_space_nd.h, space_to_batch_nd.h, depth_to_space.h,
 space_to_depth.h. SPACE_TO_BATCH_ND fills with real 0, the output's zero point, as LiteRT does; TFLite Micro fills with a number that
 it never sets (mostly 0).

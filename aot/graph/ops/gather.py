@@ -1,6 +1,6 @@
-"""GATHER, GATHER_ND, EMBEDDING_LOOKUP: elements at positions that another value holds.
+"""GATHER, GATHER_ND, EMBEDDING_LOOKUP: elements of any type at positions that another value holds.
 
-Every type of MOVABLE. A position that is computed at run time and lies outside is clamped to the nearest one inside (TFLite Micro
+A position that is computed at run time and lies outside is clamped to the nearest one inside (TFLite Micro
 stops there); a constant one is refused. GATHER by a constant list moves data by a table, which fuses; anything else is a `Lookup`.
 EMBEDDING_LOOKUP of int8 rows may give float32: scale * q.
 Sources: tflite-micro, tensorflow/lite/micro/kernels/gather.cc, gather_nd.cc, embedding_lookup.cc; one scale for each row: LiteRT.

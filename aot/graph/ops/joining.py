@@ -1,7 +1,8 @@
-"""CONCATENATION and PACK: each input is copied to its place in the output; fusion lets its producer write there instead.
+"""CONCATENATION and PACK: each input, of any type, is copied to its place in the output, or written there.
 
-Every type of MOVABLE. Quantised inputs must share the output's scale and zero point (TFLite Micro copies int16 without asking; that
-would change the numbers), but for CONCATENATION of uint8: those are rescaled in float32, each by a table of 256 answers.
+Fusion lets an input's producer write to that place. Quantised inputs must share the output's scale and zero point (TFLite Micro
+copies int16 without asking; that would change the numbers), but for CONCATENATION of uint8: those are rescaled in float32, each by a
+table of 256 answers.
 Sources: tflite-micro, tensorflow/lite/micro/kernels/concatenation.cc, pack.cc; uint8: LiteRT, ConcatenationWithScaling in
 tensorflow/lite/kernels/internal/reference/concatenation.h.
 """

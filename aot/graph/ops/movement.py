@@ -1,6 +1,6 @@
-"""PAD, PADV2, MIRROR_PAD, TRANSPOSE, REVERSE_V2: elements move, none is computed. One `Map` of one load each.
+"""PAD, PADV2, MIRROR_PAD, TRANSPOSE, REVERSE_V2: elements of any type move. One `Map` of one load each.
 
-Every type of MOVABLE, which is more than TFLite Micro takes. REVERSE_V2 takes any axes, where TFLite wants neighbours.
+The types are those of MOVABLE, more than TFLite Micro takes. REVERSE_V2 takes any axes, where TFLite wants neighbours.
 Sources: tflite-micro, tensorflow/lite/micro/kernels/pad_common.cc, mirror_pad.cc, transpose_common.cc, reverse.cc.
 """
 

@@ -1,6 +1,5 @@
-"""SPLIT, SPLIT_V, UNPACK: one value becomes several, each a `Map` of one load with an affine index.
+"""SPLIT, SPLIT_V, UNPACK: one value of any type becomes several, each a `Map` of one load with an affine index.
 
-Every type of MOVABLE.
 Sources: tflite-micro, tensorflow/lite/micro/kernels/split.cc, split_v.cc, unpack.cc; a size of -1: LiteRT.
 """
 

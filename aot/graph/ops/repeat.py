@@ -1,6 +1,6 @@
-"""BROADCAST_TO, BROADCAST_ARGS, TILE, FILL, ZEROS_LIKE: outputs larger than what they are made of.
+"""BROADCAST_TO, BROADCAST_ARGS, TILE, FILL, ZEROS_LIKE: outputs larger than what they are made of, of any type.
 
-Every type of MOVABLE. Shapes must be known at compile time: what a model computes from constants and shapes is.
+Shapes must be known at compile time: what a model computes from constants and shapes is.
 Sources: tflite-micro, tensorflow/lite/micro/kernels/broadcast_to.cc, broadcast_args.cc, fill.cc, zeros_like.cc; TILE, which
 TFLite Micro lacks: LiteRT.
 """

@@ -1,6 +1,6 @@
-"""RESIZE_NEAREST_NEIGHBOR and RESIZE_BILINEAR on NHWC: every combination of flags that TFLite takes.
+"""RESIZE_NEAREST_NEIGHBOR of any type, RESIZE_BILINEAR of int8, uint8, int16 and float32; NHWC.
 
-RESIZE_NEAREST_NEIGHBOR moves elements of any type. RESIZE_BILINEAR: int8 and int16 in fixed point with 10 fractional bits, float32
+Every combination of flags that TFLite takes. RESIZE_BILINEAR: int8 and int16 in fixed point with 10 fractional bits, float32
 within 1 ulp of the largest of the four elements, uint8 in float32 (as LiteRT's reference does), rounded half up.
 Sources: tflite-micro, tensorflow/lite/kernels/internal/reference/resize_nearest_neighbor.h and resize_bilinear.h; types and flags:
 tensorflow/lite/micro/kernels/resize_bilinear.cc, for uint8 and int16 LiteRT.

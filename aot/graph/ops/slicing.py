@@ -1,6 +1,6 @@
-"""STRIDED_SLICE, SLICE: a part of a value, a `Map` of one load with an affine index; DYNAMIC_UPDATE_SLICE, which replaces a part.
+"""STRIDED_SLICE, SLICE: a part of a value of any type, a `Map` of one load; DYNAMIC_UPDATE_SLICE, which replaces a part.
 
-Every type of MOVABLE. A begin may be computed at run time where the output's shape does not depend on it: SLICE with a constant
+A begin may be computed at run time where the output's shape does not depend on it: SLICE with a constant
 size, STRIDED_SLICE for entries that are shrunk. It is clamped, so that the part lies inside (a negative begin of STRIDED_SLICE
 counts from the end first). Then, and for DYNAMIC_UPDATE_SLICE, elements come from `Lookup`.
 Sources: tflite-micro, tensorflow/lite/kernels/internal/strided_slice_logic.h and

@@ -1,4 +1,4 @@
-"""RESHAPE, SQUEEZE, EXPAND_DIMS: views, which lower to nothing; and SHAPE, which is a constant.
+"""RESHAPE, SQUEEZE, EXPAND_DIMS: views of any type, which lower to nothing; and SHAPE, which is a constant.
 
 Sources: tflite-micro, tensorflow/lite/micro/kernels/reshape_common.cc, squeeze.cc, expand_dims.cc, shape.cc;
 the legacy forms of RESHAPE's target as in LiteRT.
