@@ -95,30 +95,39 @@ def turned(algebra: Algebra[Number], x: Pair[Number], turn: Turn[Number]) -> Pai
     return algebra.turn(x, turn[0]), algebra.turn(x, turn[1])
 
 
-def _halves(algebra: Algebra[Number], low: Pair[Number], high: Pair[Number]) -> tuple[Pair[Number], Pair[Number]]:
-    """low + conjugate(high) and low - conjugate(high), of halves; both wrapped."""
-    a = divide(algebra, low[0], 2), divide(algebra, low[1], 2)
-    b = divide(algebra, high[0], 2), divide(algebra, algebra.negative(high[1]), 2)
-    total, difference = _each(algebra.add, a, b), _each(algebra.sub, a, b)
-    return (algebra.wrap(total[0]), algebra.wrap(total[1])), (algebra.wrap(difference[0]), algebra.wrap(difference[1]))
+def halved(algebra: Algebra[Number], x: Pair[Number]) -> Pair[Number]:
+    """x / 2, as far as the type needs it."""
+    return divide(algebra, x[0], 2), divide(algebra, x[1], 2)
+
+
+def mirrored(algebra: Algebra[Number], x: Pair[Number]) -> Pair[Number]:
+    """conjugate(x) / 2, as far as the type needs it."""
+    return divide(algebra, x[0], 2), divide(algebra, algebra.negative(x[1]), 2)
+
+
+def moved_apart(algebra: Algebra[Number], low: Pair[Number], high: Pair[Number], turn: Turn[Number]) -> Pair[Number]:
+    """(low - high) * turn, wrapped."""
+    real, imaginary = turned(algebra, _each(algebra.sub, low, high), turn)
+    return algebra.wrap(real), algebra.wrap(imaginary)
 
 
 def to_spectrum(
-    algebra: Algebra[Number], low: Pair[Number], high: Pair[Number], turn: Turn[Number]
+    algebra: Algebra[Number], low: Pair[Number], high: Pair[Number], moved: Pair[Number]
 ) -> tuple[Pair[Number], Pair[Number]]:
-    """Bins k and n - k of a real signal's spectrum, from those of the complex transform of its n pairs."""
-    total, difference = _halves(algebra, low, high)
-    moved = tuple(map(algebra.wrap, turned(algebra, difference, turn)))
+    """Bins k and n - k of a real signal's spectrum, from the complex transform of its n pairs.
+
+    low, high, moved: what `halved`, `mirrored` and `moved_apart` make of its numbers k and n - k.
+    """
+    total = (algebra.wrap(algebra.add(low[0], high[0])), algebra.wrap(algebra.add(low[1], high[1])))
     at_low = (algebra.half(algebra.add(total[0], moved[0])), algebra.half(algebra.add(total[1], moved[1])))
     return at_low, (algebra.half(algebra.sub(total[0], moved[0])), algebra.half(algebra.sub(moved[1], total[1])))
 
 
 def from_spectrum(
-    algebra: Algebra[Number], low: Pair[Number], high: Pair[Number], turn: Turn[Number]
+    algebra: Algebra[Number], low: Pair[Number], high: Pair[Number], moved: Pair[Number]
 ) -> tuple[Pair[Number], Pair[Number]]:
     """The inverse step: elements k and n - k of what the complex transform makes a signal's n pairs from."""
-    total, difference = _halves(algebra, low, high)
-    moved = turned(algebra, difference, turn)
+    total = _each(algebra.add, low, high)
     return _each(algebra.add, total, moved), (algebra.sub(total[0], moved[0]), algebra.negative(algebra.sub(total[1], moved[1])))
 
 

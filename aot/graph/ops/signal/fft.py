@@ -15,7 +15,18 @@ from functools import cached_property, lru_cache
 import numpy as np
 
 from aot.graph.ir import DType
-from aot.graph.ops.signal.butterfly import RADICES, butterfly, from_spectrum, from_spectrum_ends, spectrum_ends, to_spectrum, turned
+from aot.graph.ops.signal.butterfly import (
+    RADICES,
+    butterfly,
+    from_spectrum,
+    from_spectrum_ends,
+    halved,
+    mirrored,
+    moved_apart,
+    spectrum_ends,
+    to_spectrum,
+    turned,
+)
 from aot.graph.ops.signal.fixed import Arrays, divide, largest
 
 Complex = tuple[np.ndarray, np.ndarray]
@@ -139,8 +150,7 @@ def real_fft(made: Plan, signal: np.ndarray) -> np.ndarray:
     out[..., 0, 0], out[..., n, 0] = spectrum_ends(algebra, (real[..., 0], imaginary[..., 0]))
     low, high = np.arange(1, n // 2 + 1), n - np.arange(1, n // 2 + 1)
     ends = (real[..., low], imaginary[..., low]), (real[..., high], imaginary[..., high])
-    turn = _pair(made.real_turns, 0), _pair(made.real_turns, 1)
-    for places, pair in zip((low, high), to_spectrum(algebra, *ends, turn), strict=True):
+    for places, pair in zip((low, high), to_spectrum(algebra, *_apart(made, algebra, *ends)), strict=True):
         out[..., places, 0], out[..., places, 1] = pair
     return out.reshape(*signal.shape[:-1], 2 * n + 2).astype(made.dtype.np)
 
@@ -153,11 +163,16 @@ def inverse_real_fft(made: Plan, spectrum: np.ndarray) -> np.ndarray:
     pairs[..., 0, 0], pairs[..., 0, 1] = from_spectrum_ends(algebra, bins[..., 0, 0], bins[..., n, 0])
     low, high = np.arange(1, n // 2 + 1), n - np.arange(1, n // 2 + 1)
     ends = (bins[..., low, 0], bins[..., low, 1]), (bins[..., high, 0], bins[..., high, 1])
-    turn = _pair(made.real_turns, 0), _pair(made.real_turns, 1)
-    for places, pair in zip((low, high), from_spectrum(algebra, *ends, turn), strict=True):
+    for places, pair in zip((low, high), from_spectrum(algebra, *_apart(made, algebra, *ends)), strict=True):
         pairs[..., places, 0], pairs[..., places, 1] = map(algebra.wrap, pair)
     out = np.stack(transform(made, pairs[..., 0], pairs[..., 1]), -1).reshape(*spectrum.shape[:-1], 2 * n)
     return (out / np.float32(2 * n) if made.dtype is DType.FLOAT32 else out).astype(made.dtype.np)
+
+
+def _apart(made: Plan, algebra: Arrays, low: Complex, high: Complex) -> tuple[Complex, Complex, Complex]:
+    """What the steps between spectrum and complex transform are made of."""
+    near, far = halved(algebra, low), mirrored(algebra, high)
+    return near, far, moved_apart(algebra, near, far, (_pair(made.real_turns, 0), _pair(made.real_turns, 1)))
 
 
 def _wide(x: np.ndarray, dtype: DType) -> np.ndarray:

@@ -16,10 +16,11 @@ from aot.graph.expr import Affine, Binary, Const, Expr, IndexMap, affine, axis, 
 from aot.graph.ir import DType, Shape, Site
 from aot.graph.operator import Lowering
 from aot.graph.ops.signal.butterfly import (
-    Turn,
     butterfly,
     from_spectrum,
     from_spectrum_ends,
+    halved,
+    mirrored,
     spectrum_ends,
     to_spectrum,
 )
@@ -66,11 +67,6 @@ class _Rows:
     def pair(self, buffer: str, *index: IndexMap) -> Pair[Expr]:
         """A complex number of a buffer whose last axis is real and imaginary part."""
         return self.algebra.load(buffer, self.at(*index, fixed(0))), self.algebra.load(buffer, self.at(*index, fixed(1)))
-
-    def turn(self, buffer: str, index: Affine) -> Turn[Expr]:
-        """A matrix of a constant of `fft._matrices`."""
-        first, second = ([self.algebra.load(buffer, (index, fixed(row), fixed(part))) for part in (0, 1)] for row in (0, 1))
-        return (first[0], first[1]), (second[0], second[1])
 
 
 def lower_real_fft(site: Site, lowering: Lowering, plan: Plan) -> None:
@@ -176,8 +172,11 @@ def _to_spectrum(rows: _Rows, transform: str) -> None:
     rows.append(out, (1,), first, fixed(0))
     rows.append(out, (1,), last, fixed(2 * n))
     rows.append(out, (2,), Const(0, rows.plan.dtype), rows.own((2 * n,), 1))
-    low, high = (rows.pair(transform, rows.own((sign,), start)) for sign, start in ((1, 1), (-1, n - 1)))
-    at_low, at_high = to_spectrum(algebra, low, high, _real_turn(rows))
+
+    def number(sign: int, start: int) -> Pair[Expr]:
+        return rows.pair(transform, rows.own((sign,), start))
+
+    at_low, at_high = to_spectrum(algebra, *_apart(rows, number(1, 1), number(-1, n - 1)))
     for part in (0, 1):
         if (n - 1) // 2:
             rows.append(out, ((n - 1) // 2,), at_low[part], rows.own((2,), 2 + part))
@@ -194,7 +193,7 @@ def _from_spectrum(rows: _Rows) -> str:
         return real_part, imaginary
 
     ends = from_spectrum_ends(algebra, bin_at(0, 0)[0], bin_at(0, n)[0])
-    at_low, at_high = from_spectrum(algebra, bin_at(1, 1), bin_at(-1, n - 1), _real_turn(rows))
+    at_low, at_high = from_spectrum(algebra, *_apart(rows, bin_at(1, 1), bin_at(-1, n - 1)))
     for part in (0, 1):
         rows.append(out, (1,), ends[part], fixed(part))
         if (n - 1) // 2:
@@ -203,5 +202,16 @@ def _from_spectrum(rows: _Rows) -> str:
     return out
 
 
-def _real_turn(rows: _Rows) -> Turn[Expr]:
-    return rows.turn(rows.lowering.constant("real_twiddles", rows.plan.real_turns), axis(rows.rank))
+def _apart(rows: _Rows, low: Pair[Expr], high: Pair[Expr]) -> list[Pair[Expr]]:
+    """Over k - 1 for bins k = 1 to n // 2: halves of number k and of the conjugate of n - k; their difference, turned. In buffers."""
+    algebra, count = rows.algebra, rows.plan.n // 2
+    near, far, moved = (rows.temporary(purpose, count, 2) for purpose in ("near", "far", "moved"))
+    for buffer, pair in ((near, halved(algebra, low)), (far, mirrored(algebra, high))):
+        for part in (0, 1):
+            rows.append(buffer, (count,), pair[part], axis(rows.rank), fixed(part))
+    here, part = axis(rows.rank), axis(rows.rank + 1)
+    turns = rows.lowering.constant("real_twiddles", rows.plan.real_turns)
+    row = [algebra.load(turns, (here, part, fixed(number))) for number in (0, 1)]
+    difference = [algebra.sub(a, b) for a, b in zip(rows.pair(near, here), rows.pair(far, here), strict=True)]
+    rows.append(moved, (count, 2), algebra.turn((difference[0], difference[1]), (row[0], row[1])), here, part)
+    return [rows.pair(buffer, here) for buffer in (near, far, moved)]
