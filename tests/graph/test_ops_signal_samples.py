@@ -43,6 +43,10 @@ def test_auto_scale():
     rows = [RNG.integers(-(1 << bits), 1 << bits, 7) for bits in range(16)]
     rows += [np.full(7, value) for value in (0, 1, -1, 32767, -32767, -32768)]
     agree(model, *([row.astype(np.int16)] for row in rows))
+    for size in (1, 2):
+        short = [[np.resize(row, size).astype(np.int16)] for row in rows]
+        agree(auto_scale(size), *short)
+        compiled(read(auto_scale(size)), *short[-8:])
 
 
 def test_auto_scale_overflows_as_the_reference_does():

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from aot.graph.expr import Acc, Axis, Binary, Const, Expr, Load, Select, Table, Unary, add, affine, axis, cast, clamp, integer, mul
+from aot.graph.expr import Acc, Axis, Binary, Expr, Load, Select, Table, Unary, add, affine, axis, cast, clamp, fixed, integer, mul
 from aot.graph.ir import DType, Shape, Site
 from aot.graph.operator import Lowering, Operator, load
 from aot.graph.ops import checks
@@ -92,20 +92,20 @@ def _compute_scale(site: Site, data: np.ndarray) -> tuple[np.ndarray, np.ndarray
 
 
 def _lower_scale(site: Site, lowering: Lowering) -> None:
-    """Where the last -32768 is; the largest magnitude after it; the shift; the shifted samples."""
+    """Where the last -32768 is; the largest magnitude after it (the first sample on its own), and so the shift; the shifted samples."""
     data, (scaled, shift), nodes = site.input(0), site.outputs, (site.node.index,)
     sample = cast(load(data), INT32)
-    before = cast(load(data, (axis(0, 1, -1),), Const(32767, DType.INT16)), INT32)
     last = lowering.temporary("overflow", INT32, ())
-    is_lowest = Binary("eq", sample, integer(-32768))
-    position = Select(is_lowest, Axis(0), integer(-1))
+    position = Select(Binary("eq", sample, integer(-32768)), Axis(0), integer(-1))
     lowering.append(Reduce(last, (), data.shape, "max", integer(-1), position, Acc(INT32), nodes=nodes))
-    rises = Binary("and", Binary("lt", before, sample), Binary("lt", sample, integer(0)))
-    counts = Select(rises, integer(0), Unary("abs", sample))
-    term = Select(Binary("gt", Axis(0), Load(last, (), INT32)), counts, integer(0))
-    found = Acc(INT32)
+    overflow = Load(last, (), INT32)
+    first, here, before = (cast(load(data, (place,)), INT32) for place in (fixed(0), axis(0, 1, 1), axis(0)))
+    rises = Binary("and", Binary("lt", before, here), Binary("lt", here, integer(0)))
+    skipped = Binary("or", rises, Binary("lt", Axis(0), overflow))
+    initial = Select(Binary("lt", overflow, integer(0)), Unary("abs", first), integer(0))
+    term, found = Select(skipped, integer(0), Unary("abs", here)), Acc(INT32)
     result = Select(Binary("gt", found, integer(0)), add(Unary("clz", found), integer(-17)), integer(0))
-    lowering.append(Reduce(shift.name, (), data.shape, "max", integer(0), term, result, nodes=nodes))
+    lowering.append(Reduce(shift.name, (), (data.shape[0] - 1,), "max", initial, term, result, nodes=nodes))
     value = Binary("shl", sample, Load(shift.name, (), INT32))
     lowering.append(Map(scaled.name, data.shape, cast(value, DType.INT16), nodes=nodes))
 
