@@ -23,7 +23,7 @@ from aot.graph.flatbuffer import Table, root
 from aot.graph.ops import OPERATORS
 from aot.graph.tflite import read_model
 from tests import one_operator as one
-from tests.builder import ModelBuilder
+from tests.builder import ModelBuilder, Sparsity
 from tests.graph.permissive import ANYTHING
 from tests.one_operator import T, one_operator
 from tests.shared import MODELS
@@ -105,6 +105,7 @@ def single_operators() -> tuple[bytes, ...]:
         one_operator("EXPAND_DIMS", [_int8(2, 3), axis], [_int8(2, 3, 1)], {}),
         one_operator("RESIZE_NEAREST_NEIGHBOR", [_int8(1, 2, 3, 1), _integers(5, 4)], [_int8(1, 5, 4, 1)], resize),
         *moving_operators(),
+        *contractions(),
         one_operator("QUANTIZE", [_int8(2, 3)], [_int8(2, 3, scale=0.3)], {}),
         one_operator("DEQUANTIZE", [_int8(2, 3)], [T((2, 3), "float32")], {}),
     )
@@ -126,6 +127,26 @@ def moving_operators() -> tuple[bytes, ...]:
         one_operator("GATHER_ND", [_int8(2, 3), T((2, 2), "int32", data=np.array([[1, 2], [0, 0]]))], [_int8(2)], {}),
         one_operator("SPLIT_V", [_int8(2, 5), _integers(2, -1), _integers(1)], [_int8(2, 2), _int8(2, 3)], {"num_splits": 2}),
         one_operator("DYNAMIC_UPDATE_SLICE", [_int8(3, 4), _int8(2, 2), _integers(1, 1)], [_int8(3, 4)], {}),
+    )
+
+
+def contractions() -> tuple[bytes, ...]:
+    """Contractions in types other than int8, and with sparse weights."""
+    dense = np.eye(4, 8, dtype=np.float32)
+    rows = Sparsity((0, 1, 2), (1,), (4, ([0, 1, 2, 3, 4], [0, 0, 0, 0]), 4))
+    m = ModelBuilder()
+    x, w = m.tensor("x", (2, 8), "float32"), m.tensor("w", (4, 8), "float32", data=dense[:, :4], sparsity=rows)
+    y = m.tensor("y", (2, 4), "float32")
+    m.operator("FULLY_CONNECTED", [x, w, -1], [y], {})
+    hybrid = {"dtype": "float32", "weights_dtype": "int8"}
+    return (
+        one.conv2d(dtype="uint8", input_q=(0.05, 3), weight_scale=0.01, weight_zero_point=9),
+        one.depthwise(dtype="int16", weights_dtype="int8"),
+        one.fully_connected(dtype="int16", weights_dtype="int8", bias_dtype="int32"),
+        one.fully_connected(weights_dtype="int4"),
+        one.conv2d(**hybrid),
+        one.fully_connected((2, 3), options={"asymmetric_quantize_inputs": True}, **hybrid),
+        m.build([x], [y]),
     )
 
 

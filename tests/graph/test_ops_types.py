@@ -19,6 +19,7 @@ from aot.graph.ir import DType, Model
 from aot.graph.ops.rounded_once import RoundedOnce
 from aot.graph.primitive import Contract
 from aot.run import run_bundle
+from tests.builder import ModelBuilder
 from tests.graph.lowered import Oracle, agree, assert_near, extremes, primitives, read, sweep
 from tests.graph.test_ops_conv import CONVOLUTIONS, DEPTHWISE, WINDOWS, fits, window_of
 from tests.one_operator import T, conv2d, depthwise, fully_connected, one_operator
@@ -323,6 +324,26 @@ def test_pruned_channels(fields: dict) -> None:
     options = {"stride_h": 1, "stride_w": 1, "padding": "SAME"}
     (out,) = agree(model := one_operator("CONV_2D", [*specs, bias], [T((1, 4, 4, 3), dtype, 0.3)], options), *extremes(model))
     assert not out[..., 1].any()
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_float16_weights_become_float32_at_compile_time(family: str) -> None:
+    """Weights and bias behind DEQUANTIZE, as converters write them."""
+    shape = {"conv": (4, 2, 2, 3), "depthwise": (1, 2, 2, 3), "dense": (4, 3)}[family]
+    channels = 3 if family == "depthwise" else 4
+    rng, m = np.random.default_rng(2), ModelBuilder()
+    x = m.tensor("x", (2, 3) if family == "dense" else (1, 4, 4, 3), "float32")
+    y = m.tensor("y", (2, 4) if family == "dense" else (1, 4, 4, channels), "float32")
+    wide = []
+    for name, dims in (("weights", shape), ("bias", (channels,))):
+        half = m.tensor(name, dims, "float16", data=rng.normal(size=dims).astype(np.float16))
+        wide.append(m.tensor(f"{name}32", dims, "float32"))
+        m.operator("DEQUANTIZE", [half], [wide[-1]])
+    op = {"conv": "CONV_2D", "depthwise": "DEPTHWISE_CONV_2D", "dense": "FULLY_CONNECTED"}[family]
+    m.operator(op, [x, *wide], [y], {} if family == "dense" else {"stride_h": 1, "stride_w": 1, "padding": "SAME"})
+    model = m.build([x], [y])
+    agree(model, oracle=litert_runs)
+    assert [kernel for kernel, _ in kernels(model, "cortex-m0")] == ["generic contract"]
 
 
 # Compiled code.

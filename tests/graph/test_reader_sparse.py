@@ -10,6 +10,7 @@ import pytest
 
 from aot.errors import CompileError
 from aot.graph.ops import OPERATORS
+from aot.graph.passes import run_passes
 from aot.graph.tflite import read_model
 from tests.builder import ModelBuilder, Sparsity
 from tests.graph.lowered import agree, read
@@ -104,6 +105,23 @@ def test_sparse_weights_of_a_dense_layer(blocks, columns: int) -> None:
     b, y = m.constant(np.arange(5, dtype=np.float32)), m.tensor("y", (2, 5), "float32")
     m.operator("FULLY_CONNECTED", [x, w, b], [y], {})
     agree(m.build([x], [y]), oracle=litert_runs)
+
+
+def test_sparse_float16_weights() -> None:
+    """As converters write them: DENSIFY, then DEQUANTIZE."""
+    dense = pruned((5, 8), 9, "float16") / np.float16(3)
+    sparsity, values = sparse(dense, range(3), [(1, 4)], [1])
+    m = ModelBuilder()
+    x, w = m.tensor("x", (2, 8), "float32"), m.tensor("w", dense.shape, "float16", data=values, sparsity=sparsity)
+    spread, wide = m.tensor("spread", (5, 8), "float16"), m.tensor("wide", (5, 8), "float32")
+    y = m.tensor("y", (2, 5), "float32")
+    m.operator("DENSIFY", [w], [spread])
+    m.operator("DEQUANTIZE", [spread], [wide])
+    m.operator("FULLY_CONNECTED", [x, wide, -1], [y], {})
+    # Nothing but the contraction is left, and a constant.
+    graph = run_passes(read(m.build([x], [y])), OPERATORS, lambda stage, result: None)
+    assert [node.op for node in graph.nodes] == ["FULLY_CONNECTED"]
+    assert np.array_equal(graph[str(graph.nodes[0].inputs[1])].data, dense.astype(np.float32))
 
 
 # What is refused.

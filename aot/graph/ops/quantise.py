@@ -3,7 +3,7 @@ as it is, for the reader has spread it out.
 
 Sources: tflite-micro, tensorflow/lite/micro/kernels/quantize_common.cc, dequantize_common.cc and
 tensorflow/lite/kernels/internal/reference/quantize.h, requantize.h, dequantize.h. What TFLite Micro lacks (uint8 from float32, int16
-and uint8 from uint8, constant float16 and int4): LiteRT.
+and uint8 from uint8, float16, constant int4): LiteRT.
 """
 
 from __future__ import annotations
@@ -89,9 +89,8 @@ def _dequantize_check(site: Site) -> None:
     value = site.input(0)
     checks.require_dtype(site, value, DType.INT8, DType.UINT8, DType.INT16, DType.INT4, DType.FLOAT16)
     checks.require_dtype(site, site.output, DType.FLOAT32)
-    if value.dtype in (DType.FLOAT16, DType.INT4):
-        checks.require_constant(site, value, f"{value.dtype} input")
     if value.dtype is DType.INT4:
+        checks.require_constant(site, value, "int4 input")
         checks.quantisation(site, value)
     elif value.dtype is not DType.FLOAT16:
         _first_scale(site)
@@ -126,6 +125,8 @@ def _dequantize_lower(site: Site, lowering: Lowering) -> None:
     if value.data is not None:
         converted = lowering.constant("dequantised", _dequantize_compute(site, value.data)[0])
         expression: Expr = constant_element(converted, DType.FLOAT32, identity(len(out.shape)))
+    elif value.dtype is DType.FLOAT16:
+        expression = Cast(load(value), DType.FLOAT32)
     else:
         scale, zero_point = _first_scale(site)
         expression = mul(Cast(offset(load(value), zero_point), DType.FLOAT32), real(scale))
