@@ -87,6 +87,13 @@ def test_images_are_quantised_around_a_zero_point_if_channels_differ(scale, quan
     agree(model, *extremes(model), oracle=litert_runs, bound=FLOAT_BOUND)
 
 
+def test_images_in_groups_are_quantised_around_a_zero_point() -> None:
+    """Although all channels have one scale (which LiteRT wants once for each)."""
+    model = conv2d((2, 4, 4, 4), 4, groups=2, dtype="float32", weights_dtype="int8", weight_scale=[0.01] * 4)
+    assert contract_of(model).left.dtype is DType.INT16
+    agree(model, *extremes(model), oracle=litert_runs, bound=FLOAT_BOUND)
+
+
 # Compiled code.
 
 COMPILED = {

@@ -13,6 +13,8 @@ import pytest
 
 from aot.driver import Options, compile_model, resolve_target
 from aot.errors import CompileError
+from aot.graph.arithmetic import quantise_multiplier
+from aot.graph.evaluate import requantise
 from aot.graph.expr import walk
 from aot.graph.interpreter import run
 from aot.graph.ir import DType, Model
@@ -141,6 +143,25 @@ def contract_of(model: bytes) -> Contract:
     found = primitives(model)[-1]
     assert isinstance(found, Contract)
     return found
+
+
+@pytest.mark.parametrize("op", ["CONV_2D", "DEPTHWISE_CONV_2D"])
+def test_uint8_rounds_the_product_of_scales_to_float32(op: str) -> None:
+    """Biases near the edge between two outputs, where the last bits of the multiplier show; a double would give others."""
+    rng, differences = np.random.default_rng(7), 0
+    shape = (64, 1, 1, 1) if op == "CONV_2D" else (1, 1, 1, 64)
+    options = {"stride_h": 1, "stride_w": 1, "padding": "VALID"} | ({} if op == "CONV_2D" else {"depth_multiplier": 64})
+    for scale, weight_scale in rng.uniform(0.01, 0.1, (10, 2)).astype(np.float32):
+        product = float(scale) * float(weight_scale)
+        out_scale = float(np.float32(product * 5e6))
+        bias = np.rint((rng.integers(-100, 100, 64) + 0.5) * out_scale / product) + rng.integers(-40, 41, 64)
+        weights = T(shape, "uint8", float(weight_scale), 7, np.full(shape, 8))
+        specs = [T((1, 1, 1, 1), "uint8", float(scale), 3), weights, T((64,), "int32", product, 0, bias)]
+        model = one_operator(op, specs, [T((1, 1, 1, 64), "uint8", out_scale, 120)], options)
+        (found,) = agree(model, [np.full((1, 1, 1, 1), 3, np.uint8)], oracle=litert_runs)
+        other = requantise(bias.astype(np.int32), *quantise_multiplier(product / out_scale)) + 120
+        differences += int((np.clip(other, 0, 255) != found).sum())
+    assert differences > 0
 
 
 # int16: sums of 64 bits.
