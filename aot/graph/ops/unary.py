@@ -1,21 +1,21 @@
 """ABS, CEIL, COS, EXP, FLOOR, LOG, LOGICAL_NOT, NEG, ROUND, RSQRT, SIGN, SIN, SQRT, SQUARE: float32 and what else each has.
 
 float32: exact, but for COS, EXP, LOG, SIN (the bounds of `floatmath` and `trigonometry`).
-TFLite Micro has ABS of int8 and int16 and RSQRT of int8. From LiteRT: ABS of int32, NEG of integers (their bits: a quantised one is
-negated as it stands), SIGN, and the tables of EXP, LOG, RSQRT, SQRT.
+TFLite Micro has ABS and RSQRT of int8 and int16. From LiteRT: ABS of int32, NEG of integers (their bits: a quantised one is
+negated as it stands), SIGN, and the tables of EXP, LOG, SQRT.
 Sources: tflite-micro, tensorflow/lite/micro/kernels/elementwise.cc, ceil.cc, exp.cc, floor.cc, neg.cc, round.cc and
 tensorflow/lite/kernels/internal/reference/round.h; LiteRT, tflite/kernels/elementwise.cc, exp.cc, neg.cc, sign.cc.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
 
 from aot.graph import arithmetic, floatmath, trigonometry
-from aot.graph.arithmetic import requantise
-from aot.graph.expr import Binary, Cast, Const, Expr, Select, Unary, add, cast, integer, mul, real
+from aot.graph.expr import Binary, Cast, Const, Expr, Requantise, Select, Unary, add, cast, integer, mul, real
 from aot.graph.fixedmath import evaluated, inverse_square_root
 from aot.graph.ir import DType, Site
 from aot.graph.operator import Operator
@@ -101,7 +101,7 @@ def _abs(site: Site, x: Expr, constant: Constant) -> Expr:
     return finish(size, out_zero_point, *x.dtype.limits, x.dtype)
 
 
-# Tables of float functions: EXP, LOG, and RSQRT of int16.
+# Tables of float functions: EXP, LOG.
 
 
 def _tabulated(name: str, real_form: Callable[[Expr], Expr], function: Callable[[Site], Function]) -> Operator:
@@ -123,42 +123,47 @@ def _log_of(site: Site) -> Function:
     return _positive(nearest(np.log), np.float32(low - zero_point) * np.float32(scale))
 
 
-def _reciprocal_root_of(site: Site) -> Function:
-    scale, _ = checks.per_tensor(site, site.output)
-    return _positive(lambda x: np.float32(1) / np.sqrt(x), np.float32(DType.INT16.limits[1]) * np.float32(scale))
-
-
-# RSQRT of int8, in fixed point.
+# RSQRT of int8 (a table) and int16, in fixed point.
 
 
 def _rsqrt_check(site: Site) -> None:
     _check(site)
-    if site.input(0).dtype is DType.INT8:
-        _rsqrt_table(site)
+    if site.input(0).dtype is not DType.FLOAT32:
+        _root_factor(site)
 
 
 def _rsqrt(site: Site, x: Expr, constant: Constant) -> Expr:
     if x.dtype is DType.FLOAT32:
         return _reciprocal_root(x)
     if x.dtype is DType.INT16:
-        return tabulated(site, x, constant, _reciprocal_root_of(site))
+        return Cast(_fixed_root(site, offset(x, 0)), DType.INT16)
     return byte_lookup(_rsqrt_table(site), x, constant)
 
 
 def _rsqrt_table(site: Site) -> np.ndarray:
-    """The int8 output for each int8 input, -128 first. 0 gives the largest; so do negative numbers, which TFLite Micro refuses."""
+    """The int8 output for each int8 input, -128 first."""
+    _, zero_point, _, _ = quantisations(site)
+    return evaluated(lambda x: _fixed_root(site, x), np.arange(-128 - zero_point, 128 - zero_point, dtype=np.int32)).astype(np.int8)
+
+
+def _fixed_root(site: Site, x: Expr) -> Expr:
+    """The int32 output of an input less its zero point. 0 gives the largest; so do negative numbers, which TFLite Micro refuses."""
     extra = 20
-    scale, zero_point, out_scale, out_zero_point = quantisations(site)
-    with np.errstate(all="ignore"):
-        product = float(np.sqrt(np.float32(scale)) * np.float32(out_scale))
+    _, _, _, out_zero_point = quantisations(site)
+    (multiplier, shift), (low, high) = _root_factor(site), site.output.dtype.limits
+    root, root_shift = inverse_square_root(x)
+    unit = Requantise(integer(1), root, add(root_shift, integer(extra)))
+    result = finish(Requantise(unit, integer(multiplier), integer(shift - extra)), out_zero_point, low, high, DType.INT32)
+    return Select(Binary("gt", x, integer(0)), result, integer(high))
+
+
+def _root_factor(site: Site) -> tuple[int, int]:
+    """1 / (root of the input's scale * output scale) as (multiplier, shift). In double, as TFLite Micro computes since August 2026."""
+    scale, _, out_scale, _ = quantisations(site)
+    product = math.sqrt(scale) * out_scale
     if product == 0 or arithmetic.quantise_multiplier(1 / product)[1] > checks.MAX_SHIFT:
         raise site.error(f"its scales would multiply the reciprocal root by more than int32 arithmetic can: 1 / {product:.3g}")
-    multiplier, shift = arithmetic.quantise_multiplier(1 / product)
-    x = np.arange(-128 - zero_point, 128 - zero_point, dtype=np.int32)
-    root, root_shift = (evaluated(lambda x, part=part: inverse_square_root(x)[part], x) for part in (0, 1))
-    unit = requantise(np.ones_like(x), root, root_shift + extra)
-    result = requantise(unit, multiplier, shift - extra).astype(np.int64) + out_zero_point
-    return np.where(x > 0, np.clip(result, -128, 127), 127).astype(np.int8)
+    return arithmetic.quantise_multiplier(1 / product)
 
 
 # SQRT
