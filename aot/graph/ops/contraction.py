@@ -108,10 +108,10 @@ def clamp_array(x: np.ndarray, activation: str) -> np.ndarray:
 
 
 def clamp_expr(x: Expr, activation: str) -> Expr:
-    """A float32 expression through a fused activation."""
+    """A float32 expression through a fused activation (a NaN stays one)."""
     low, high = arithmetic.float_range(activation) or (arithmetic.FLOAT32_LOWEST, arithmetic.FLOAT32_MAX)
     x = x if low == arithmetic.FLOAT32_LOWEST else Binary("max", x, real(low))
-    return x if high == arithmetic.FLOAT32_MAX else Binary("min", x, real(high))
+    return x if high == arithmetic.FLOAT32_MAX else Binary("min", real(high), x)
 
 
 # Types.
