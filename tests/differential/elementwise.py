@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tests.differential.case import EXACT, ULPS, cases
+from tests.differential.case import EXACT, SUM, ULPS, cases
 from tests.differential.grower import Grower
 from tests.differential.net import Fill, Tensor
 
@@ -50,6 +50,11 @@ def float_function(g: Grower, op: str) -> None:
     fill = Fill(g.whole(0, 99), 0.01, g.pick(4.0, 1000.0)) if positive and not g.seldom() else None
     x = g.value("float32", fill=fill)
     g.node(op, [x], g.like(x))
+
+
+def gelu(g: Grower, op: str) -> None:
+    x = g.value(("int8", "float32", "uint8"))
+    g.node(op, [x], g.output(g[x].shape, g[x].dtype), {"approximate": g.coin()})
 
 
 def rsqrt(g: Grower, op: str) -> None:
@@ -119,6 +124,8 @@ CASES = (
     *cases(quantised_function, "ELU", "EXP", "HARD_SWISH", bound=ULPS),
     *cases(float_function, "SIN", "COS", "LOG", "SQRT", bound=ULPS),
     *cases(float_function, "CEIL", "FLOOR", "ROUND", jumps=True),
+    *cases(float_function, "SIGN", jumps=True),
+    *cases(gelu, "GELU", bound=SUM),
     *cases(rsqrt, "RSQRT", bound=ULPS),
     *cases(absolute, "ABS"),
     *cases(signed, "NEG", "SQUARE", "ZEROS_LIKE"),

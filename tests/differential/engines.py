@@ -72,12 +72,16 @@ class Server:
 
 
 def _serve(pipe, function: Callable[..., Answer]) -> None:
-    """Answer jobs until the other end closes. What engines print is thrown away."""
+    """Answer jobs until the other end closes, or its process is gone. What engines print is thrown away."""
+    parent = os.getppid()
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for stream in (1, 2):
         os.dup2(nowhere, stream)
     while True:
         try:
+            while not pipe.poll(5):  # servers that were forked later hold this pipe open
+                if os.getppid() != parent:
+                    return
             job = pipe.recv()
         except EOFError:
             return

@@ -41,9 +41,23 @@ def arithmetic(g: Grower, op: str) -> None:
 def division(g: Grower, op: str) -> None:
     """DIV: by anything but 0 (integers)."""
     dtype = g.pick("float32", "int8", "int32", "uint8")
+    if dtype in ("int8", "uint8"):
+        _quantised_division(g, op, dtype)
+        return
     fill = None if dtype == "float32" else Fill(g.whole(0, 99), 1, 100)
     left, right, shape = operands(g, dtype, right_fill=fill)
     g.node(op, [left, right], g.output(shape, dtype), {"fused_activation_function": g.pick(*ACTIVATIONS)})
+
+
+def _quantised_division(g: Grower, op: str, dtype: str) -> None:
+    """Of large numbers and to a small scale: else the oracles shift by more than 31, which C leaves undefined."""
+    low = -128 if dtype == "int8" else 0
+    shape = g.shape()
+    left = g.add(Tensor(shape, dtype, g.pick(1.0, 0.5), low, fill=Fill(g.whole(0, 99), low + 64)), True)
+    right_fill = Fill(g.whole(0, 99), low + 21, low + 255)
+    right = g.add(Tensor(other_shape(g, shape), dtype, g.pick(0.05, 0.1), low + 20, fill=right_fill), True)
+    made = Tensor(shape, dtype, g.pick(0.003, 1 / 256, 1.0), g.pick(low, 0, 127))
+    g.node(op, [left, right], made, {"fused_activation_function": g.pick(*ACTIVATIONS)})
 
 
 def floored(g: Grower, op: str) -> None:
@@ -81,6 +95,12 @@ def power(g: Grower, op: str) -> None:
     g.node(op, [left, right], Tensor(shape, "float32"), {})
 
 
+def angle(g: Grower, op: str) -> None:
+    """ATAN2: LiteRT reads past the end of an operand that would have to broadcast."""
+    left = g.value("float32")
+    g.node(op, [left, g.value("float32", shape=g[left].shape)], Tensor(g[left].shape, "float32"))
+
+
 def add_n(g: Grower, op: str) -> None:
     first = g.value(("int8", "float32", "int32"))
     more = [g.value(g[first].dtype, shape=g[first].shape) for _ in range(g.whole(1, 3))]
@@ -103,6 +123,7 @@ CASES = (
     *cases(comparison, "EQUAL", "NOT_EQUAL", "GREATER", "GREATER_EQUAL", "LESS", "LESS_EQUAL", jumps=True),
     *cases(logical, "LOGICAL_AND", "LOGICAL_OR"),
     *cases(power, "POW", bound=ULPS),
+    *cases(angle, "ATAN2", bound=ULPS, jumps=True),
     *cases(add_n, "ADD_N"),
     *cases(select, "SELECT_V2", "SELECT"),
 )

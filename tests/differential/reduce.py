@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from tests.differential.net import Net
+from tests.differential.net import Net, Node
 
 QUESTIONS = 60
 CUT = ("int8", "float32", "int16", "uint8", "bool")
@@ -28,6 +28,12 @@ def trimmed(net: Net) -> Net:
     return Net(tuple(net.tensors[n] for n in kept), nodes, moved(net.inputs), moved(net.outputs), net.others)
 
 
+def alone(net: Net, node: Node) -> Net:
+    """One node, what it reads that is computed as inputs."""
+    computed = dict.fromkeys(n for n in node.inputs if n >= 0 and net.tensors[n].data is None and not net.tensors[n].variable)
+    return trimmed(Net(net.tensors, (node,), tuple(computed), node.outputs, net.others))
+
+
 def cone(net: Net) -> Net:
     """Only what the outputs need: nodes, inputs, tensors."""
     needed, kept = set(net.outputs), []
@@ -40,9 +46,10 @@ def cone(net: Net) -> Net:
 
 
 def smaller(net: Net) -> Iterator[Net]:
-    """Nets with one output, with an input instead of a node, without one output, without what no output needs."""
+    """Nets that end sooner, with one output, with an input instead of a node, without one output, without what no output needs."""
     if len(net.outputs) > 1:
         yield from (cone(replace(net, outputs=(n,))) for n in net.outputs)
+    yield from (cone(replace(net, outputs=node.outputs)) for node in net.nodes if node is not net.nodes[-1])
     for node in reversed(net.nodes):
         if len(net.nodes) > 1 and all(net.tensors[n].dtype in CUT for n in node.outputs):
             nodes = tuple(other for other in net.nodes if other is not node)

@@ -30,6 +30,13 @@ def position(g: Grower, op: str) -> None:
     g.node(op, [x, g.integers((axis,) if g.coin() else axis)], Tensor(tuple(shape), dtype), {"output_type": dtype.upper()})
 
 
+def largest(g: Grower, op: str) -> None:
+    x = g.value(("float32", "int8", "int32", "int16", "uint8", "int64"))
+    count = g.whole(1, g[x].shape[-1])
+    shape = (*g[x].shape[:-1], count)
+    g.node(op, [x, g.integers(count)], [g.like(x, shape), Tensor(shape, "int32")], {})
+
+
 def cumulative(g: Grower, op: str) -> None:
     x = g.value(("int8", "float32", "int32", "int64"))
     axis = g.whole(-len(g[x].shape), len(g[x].shape) - 1)
@@ -75,6 +82,7 @@ CASES = (
     *cases(reduction, "MEAN", "SUM", "REDUCE_PROD", bound=SUM),
     *cases(reduction, "REDUCE_MAX", "REDUCE_MIN", "REDUCE_ANY", "REDUCE_ALL"),
     *cases(position, "ARG_MAX", "ARG_MIN", jumps=True),
+    *cases(largest, "TOPK_V2", jumps=True),
     *cases(cumulative, "CUMSUM", bound=SUM),
     *cases(softmax, "SOFTMAX", bound=SUM),
     *cases(log_softmax, "LOG_SOFTMAX", bound=SUM),

@@ -15,7 +15,7 @@ from aot.graph.tflite import read_model
 from tests.differential.case import EXACT, Case
 from tests.differential.grower import Grower
 from tests.differential.net import Net
-from tests.differential.reduce import trimmed
+from tests.differential.reduce import alone, trimmed
 from tests.differential.table import CASES, bound_of
 
 TARGETS = ("host", "host", "host", "host", "host", "host", "cortex-m4", "host")
@@ -59,7 +59,7 @@ def _step(draw, grower: Grower) -> None:
     case.grow(grower, case.op)
     node = grower.nodes[-1]
     soft = any(grower[number].dtype == "float32" and _inexact(grower, number) for number in node.inputs if number >= 0)
-    if (case.jumps and soft) or not _accepted(_last_node(grower)):
+    if (case.jumps and soft) or not _accepted(alone(grower.net(), grower.nodes[-1])):
         grower.back(mark)
 
 
@@ -69,13 +69,6 @@ def _inexact(grower: Grower, number: int) -> bool:
     if maker is None:
         return False
     return bound_of(maker.op) != EXACT or any(_inexact(grower, other) for other in maker.inputs if other >= 0)
-
-
-def _last_node(grower: Grower) -> Net:
-    """The last node alone, its computed operands as inputs."""
-    node, net = grower.nodes[-1], grower.net()
-    computed = dict.fromkeys(n for n in node.inputs if n >= 0 and net.tensors[n].data is None and not net.tensors[n].variable)
-    return trimmed(Net(net.tensors, (node,), tuple(computed), node.outputs, net.others))
 
 
 def _accepted(net: Net) -> bool:
