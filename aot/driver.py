@@ -22,6 +22,7 @@ from aot.graph import tflite
 from aot.graph.ir import Graph, Model, Node, Shape
 from aot.graph.ops import OPERATORS
 from aot.graph.passes import PASSES, run_passes
+from aot.graph.passes.memory import widen_variables
 from aot.graph.primitive import Contract, Primitive
 from aot.graph.shapes import fix_shapes
 from aot.llvm.isolation import isolated
@@ -94,7 +95,9 @@ def compile_model(model: Model, target: Target, backend: Backend, options: Optio
     """Compile a model that has been read: every entry, then one object."""
     name = identifier(options.name or Path(model.name).stem)
     graphs = entry_graphs(model, name)
-    programs = [lower(prepare(graph, shapes_of(graph, model, options), observe), options, observe) for _, graph in graphs]
+    several = len(graphs) > 1
+    prepared = [prepare(graph, shapes_of(graph, model, options), observe, several) for _, graph in graphs]
+    programs = [lower(graph, options, observe) for graph in prepared]
     state = lay_out_state(programs)
     sources = []
     for (symbol, _), program in zip(graphs, programs, strict=True):
@@ -133,9 +136,10 @@ def compile_model(model: Model, target: Target, backend: Backend, options: Optio
     )
 
 
-def prepare(graph: Graph, shapes: Mapping[str, Shape], observe: Observer) -> Graph:
-    """Fix dynamic shapes, then run the graph passes. `shapes`: by input label or name."""
-    return run_passes(fix_shapes(graph, shapes, OPERATORS), OPERATORS, observe)
+def prepare(graph: Graph, shapes: Mapping[str, Shape], observe: Observer, shares_variables: bool = False) -> Graph:
+    """Fix dynamic shapes, then run the graph passes. `shapes`: by input label or name. Variables that several entries share stay as they are."""
+    without = (widen_variables,) if shares_variables else ()
+    return run_passes(fix_shapes(graph, shapes, OPERATORS), OPERATORS, observe, without)
 
 
 def shapes_of(graph: Graph, model: Model, options: Options) -> Mapping[str, Shape]:

@@ -129,7 +129,7 @@ class States:
         for memory in operator.memories(node.attributes, tuple(inputs)):
             name = f"{self.prefix}node{node.index}_{memory.purpose}"
             if memory.initial is not None:
-                self.file.initial[name] = np.ascontiguousarray(memory.initial)
+                self.file.initial[name] = np.array(memory.initial, order="C")
             variable = Value(name, memory.dtype, memory.shape, label=memory.purpose, is_variable=True)
             self.values[name] = variable
             reads.append(name)

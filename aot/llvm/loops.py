@@ -2,16 +2,18 @@
 
 Enters: a KernelFunction of one of these primitives. Leaves: its body.
 Invariant: windows are cut at the borders before their loops begin (`Contract`, `Reduce` with `skip_fill`): no tests inside.
-The row axis is the first axis of the space with more than one position; it runs from y0 to y1.
+The row axis is the first axis of the space with more than one position, but for the last; it runs from y0 to y1.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from math import prod
 
 from aot.errors import InternalError
 from aot.graph.expr import Affine, Axis, IndexMap, Load, Table, walk
+from aot.graph.ir import DType
 from aot.graph.primitive import Call, Contract, Control, Map, Primitive, Reduce, describe, expressions, loads_of, store_of
 from aot.llvm import arithmetic
 from aot.llvm.emission import Index, KernelFunction
@@ -30,8 +32,8 @@ def emit_generic(function: KernelFunction) -> None:
 
 
 def row_axis(space: Sequence[int]) -> int | None:
-    """The axis that rows count: the first with more than one position (or none at all)."""
-    return next((number for number, extent in enumerate(space) if extent != 1), None)
+    """The axis that rows count: the first with more than one position, but for the last axis (or none at all)."""
+    return next((number for number, extent in enumerate(space[:-1]) if extent != 1), None)
 
 
 @dataclass
@@ -67,7 +69,12 @@ class Nest:
         self.axes: dict[int, Value] = {}
 
     def emit(self) -> None:
-        self._each(self._merged(self._space_spans()), self._element)
+        spans = self._merged(self._space_spans())
+        copy = word_copy(self.function, self.primitive, self.walks, spans[-1]) if spans else None
+        if copy is None:
+            self._each(spans, self._element)
+        else:
+            self._each(spans, lambda: self._words(copy), copy.elements)
 
     def scalars(self, acc: Value | None = None) -> Scalars:
         return Scalars(self.function, self.axes, acc, self.unchecked)
@@ -135,13 +142,14 @@ class Nest:
             self.axes[number] = I32(0)
         self.axes[span.axes[-1]] = index
 
-    def _each(self, spans: Sequence[Span], body: Callable[[], None]) -> None:
+    def _each(self, spans: Sequence[Span], body: Callable[[], None], step: int = 1) -> None:
+        """The loops around `body`; the innermost takes `step` positions at a time."""
         if not spans:
             body()
             return
-        with self.function.loop(spans[0].start, spans[0].stop) as index:
+        with self.function.loop(spans[0].start, spans[0].stop, 1 if spans[1:] else step) as index:
             self._set(spans[0], index)
-            self._each(spans[1:], body)
+            self._each(spans[1:], body, step)
 
     def _fold(self, spans: Sequence[Span], acc: Value, body: Callable[[Value], Value]) -> Value:
         if not spans:
@@ -163,6 +171,14 @@ class Nest:
             result = self.scalars(acc).value(primitive.result)
         address = self.function.mapped_address(primitive.out, store_of(primitive), self.axes)
         self.function.store_at(primitive.out, address, result)
+
+    def _words(self, copy: WordCopy) -> None:
+        """Copy one word of elements."""
+        primitive = self.primitive
+        assert isinstance(primitive, Map) and isinstance(primitive.value, Load)
+        source = self.function.mapped_address(primitive.value.buffer, primitive.value.index, self.axes)
+        target = self.function.mapped_address(primitive.out, store_of(primitive), self.axes)
+        self.builder.store(self.builder.load(source, align=copy.align, typ=I32), target, align=copy.align)
 
     def _product(self, acc: Value) -> Value:
         primitive = self.primitive
@@ -188,6 +204,48 @@ class Nest:
             if condition is not None:
                 combined = self.builder.select(condition, combined, acc)
         return combined
+
+
+@dataclass(frozen=True)
+class WordCopy:
+    """A copy that moves 4 bytes at a time: `elements` of them, at addresses that are multiples of `align` bytes."""
+
+    elements: int
+    align: int
+
+
+def word_copy(function: KernelFunction, primitive: Primitive, walks: Walks, inner: Span) -> WordCopy | None:
+    """How to copy by words; None for what is no copy, not contiguous in the innermost loop, or too badly aligned for the core.
+
+    In a copy to lower addresses of the same storage every word is read before the words at its place and above are written.
+    """
+    if not isinstance(primitive, Map) or not isinstance(primitive.value, Load) or primitive.value.fill is not None:
+        return None
+    load, nbytes = primitive.value, primitive.value.dtype.nbytes
+    accesses = ((load.buffer, load.index), (primitive.out, store_of(primitive)))
+    whole = 4 // nbytes if nbytes in (1, 2) else 0
+    extents = [function.extents[number] for number in inner.axes]
+    if not whole or load.dtype is DType.BOOL or prod(extents) % whole or (not inner.full and extents[-1] % whole):
+        return None
+    if walks.fixed or uniform(function.buffer(load.buffer).data) is not None:
+        return None
+    align = 4
+    for (name, index), steps in zip(accesses, walks.steps, strict=True):
+        offset = sum(part.offset * stride for part, stride in zip(map(straightened, index), strides(function.buffer(name).shape)))
+        outer = [step for number, step in steps.items() if number != inner.axes[-1]]
+        if steps.get(inner.axes[-1], 0) != 1:
+            return None
+        align = min(
+            align, function.align_of(name), *(step & -step for step in (nbytes * each for each in (offset, *outer)) if step)
+        )
+    return WordCopy(whole, align) if align == 4 or "unaligned" in function.target.has else None
+
+
+def straightened(index: IndexMap) -> Affine:
+    """An index that is known to be affine, as such."""
+    simple = straighten(index) if isinstance(index, Table) else index
+    assert isinstance(simple, Affine)
+    return simple
 
 
 class Walks:

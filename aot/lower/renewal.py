@@ -10,10 +10,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from aot.graph.expr import Load
-from aot.graph.primitive import Map, loads_of, store_of
+from aot.graph.primitive import Control, Map, loads_of, reads, store_of
 from aot.lower.blocks import ends
 from aot.lower.build import without_unused
-from aot.lower.draft import looks_up, reads_at_position, writes_at_position
+from aot.lower.draft import disjoint, looks_up, reads_at_position, writes_at_position
 from aot.lower.indexing import linear
 
 if TYPE_CHECKING:
@@ -31,13 +31,36 @@ def update_in_place(program: Program) -> Program:
     for copy in program.instructions:
         if isinstance(copy, Map) and isinstance(copy.value, Load) and program[copy.out].role == "state":
             source = program.storage(copy.value.buffer)
-            if _may_share(program, copy, copy.value, source):
-                program = _shared(program, copy, source)
+            ordered = _shift_first(program, copy.out, source)
+            if _may_share(ordered, copy, copy.value, source):
+                program = _shared(ordered, copy, source)
     return program
 
 
+def _shift_first(program: Program, state: str, source: str) -> Program:
+    """The Program with the one instruction that reads the old content run before all others that write the new one, if it can be.
+
+    It can, where it writes a part of the new content itself, from the old content alone, and other writers write other parts.
+    """
+    written, read = program.writers.get(source, ()), program.readers.get(state, ())
+    if len(read) != 1 or read[0] not in written or read[0] == written[0]:
+        return program
+    shift, first = program.instructions[read[0]], written[0]
+    moving = {program.storage(name) for name in reads(shift) if program[program.storage(name)].role != "constant"}
+    others = [program.instructions[position] for position in written if position != read[0]]
+    between = program.instructions[first : read[0]]
+    if (
+        moving != {state}
+        or any(isinstance(each, Control) for each in between)
+        or not all(disjoint(shift, each, program) for each in others)
+    ):
+        return program
+    order = [*program.instructions[:first], shift, *between, *program.instructions[read[0] + 1 :]]
+    return replace(program, instructions=tuple(order))
+
+
 def _may_share(program: Program, copy: Map, value: Load, source: str) -> bool:
-    state, position = copy.out, program.instructions.index(copy)
+    state, position = copy.out, next(number for number, each in enumerate(program.instructions) if each is copy)
     whole = program[source].role == "temporary" and program[source].nbytes == program[state].nbytes
     if not whole or not reads_at_position(value, copy.space, program) or not writes_at_position(copy, program):
         return False

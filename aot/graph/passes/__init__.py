@@ -6,7 +6,8 @@ operator still infers the shapes that its outputs have.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 
 from aot.errors import CompileError, InternalError
 from aot.graph.ir import Graph
@@ -16,13 +17,28 @@ from aot.graph.passes.clamps import fuse_activations, remove_clamps
 from aot.graph.passes.constants import common_subexpressions, fold_constants, remove_dead_nodes
 from aot.graph.passes.dilation import fold_dilations
 from aot.graph.passes.exact import mean_to_pool, merge_requantisations
+from aot.graph.passes.memory import widen_variables
 from aot.graph.passes.movement import eliminate_identities, eliminate_transposes, merge_reshapes
 from aot.graph.passes.padding import fuse_pads
+from aot.graph.passes.subgraphs import inline_subgraphs
 
 Pass = Callable[[Graph], Graph]
 
+
+def optimise_subgraphs(graph: Graph) -> Graph:
+    """The graphs that nodes run, after every pass that does not look at variables."""
+    if not any(node.graphs for node in graph.nodes):
+        return graph
+    nodes = (
+        replace(node, graphs=tuple(run_passes(inner) for inner in node.graphs)) if node.graphs else node for node in graph.nodes
+    )
+    return replace(graph, nodes=tuple(nodes))
+
+
 PASSES: tuple[tuple[Pass, str], ...] = (
     (fold_constants, "first: later rules see targets, paddings and permutations as constants"),
+    (inline_subgraphs, "early: what is put in line takes part in all that follows"),
+    (optimise_subgraphs, "what is left runs several times, or only sometimes"),
     (remove_dead_nodes, "so that a value with one reader is seen to have one"),
     (merge_requantisations, "before identities: a pair that cancels becomes a QUANTIZE to the same parameters"),
     (mean_to_pool, "before reshapes are merged: it leaves one behind"),
@@ -33,6 +49,7 @@ PASSES: tuple[tuple[Pass, str], ...] = (
     (fuse_pads, "before clamps: a pad's constant widens a range"),
     (fuse_activations, "a clamp of its own costs a loop; in its producer it costs nothing"),
     (remove_clamps, "after fusion, so that it sees every clamp in one form"),
+    (widen_variables, "after what stands between a variable and its reader has gone"),
     (common_subexpressions, "late: nodes have their final attributes; equal constants are stored once"),
     (remove_dead_nodes, "last: whatever the passes before left unread"),
 )
@@ -40,10 +57,18 @@ PASSES: tuple[tuple[Pass, str], ...] = (
 
 
 def run_passes(
-    graph: Graph, operators: Mapping[str, Operator] = OPERATORS, observer: Callable[[str, Graph], None] | None = None
+    graph: Graph,
+    operators: Mapping[str, Operator] = OPERATORS,
+    observer: Callable[[str, Graph], None] | None = None,
+    without: Collection[Pass] = (),
 ) -> Graph:
-    """The graph after every pass; `observer(name, graph)` sees each one's result. InternalError if a pass breaks an invariant."""
+    """The graph after every pass but those `without`; `observer(name, graph)` sees each one's result.
+
+    InternalError if a pass breaks an invariant.
+    """
     for function, _ in PASSES:
+        if function in without:
+            continue
         before, graph = graph, function(graph)
         verify(graph, operators, before)
         if observer is not None:

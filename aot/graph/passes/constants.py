@@ -12,6 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from aot.graph.ir import Graph, Node, Value
+from aot.graph.operator import may_fold
 from aot.graph.ops import OPERATORS
 from aot.graph.passes.rewrite import Edit, rebuild, rewrite, without_dead_nodes
 from aot.graph.shapes import SHAPE_READERS, has_elements
@@ -29,7 +30,7 @@ def fold_constants(graph: Graph) -> Graph:
 
 def _fold(graph: Graph, node: Node, limit: int) -> Edit | None:
     """y = op(constants...) -> constant y, if y is small or not much larger than its inputs."""
-    if not node.outputs or any(graph[name].is_constant for name in node.outputs):
+    if not may_fold(node, OPERATORS) or not node.outputs or any(graph[name].is_constant for name in node.outputs):
         return None
     arrays = [_known(graph, node, name) for name in node.inputs]
     if any(array is None and name is not None for array, name in zip(arrays, node.inputs)):
@@ -61,7 +62,7 @@ def remove_dead_nodes(graph: Graph) -> Graph:
 def common_subexpressions(graph: Graph) -> Graph:
     """y = op(x), z = op(x) -> y = op(x), z := y, where op and attributes and the outputs' types are the same.
 
-    Constants of the same type and content become one. Results of the graph stay values of their own.
+    Constants of the same type and content become one. Results of the graph stay values of their own, and what does not fold stays.
     """
     first: dict[Hashable, tuple[str, ...]] = {}
     renames: dict[str, str] = {}
@@ -73,7 +74,7 @@ def common_subexpressions(graph: Graph) -> Graph:
         node = replace(node, inputs=tuple(renames.get(name, name) if name is not None else None for name in node.inputs))
         outputs = tuple(_type(graph[name]) for name in node.outputs)
         key = (node.op, node.inputs, node.attributes, outputs, tuple(map(id, node.graphs)))
-        may_go = not any(name in graph.results for name in node.outputs)
+        may_go = may_fold(node, OPERATORS) and not any(name in graph.results for name in node.outputs)
         if not (may_go and _share(first, key, node.outputs, renames)):
             nodes.append(node)
     return rebuild(graph, nodes)
