@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from llvmlite import binding
 
 from aot.errors import CompileError, InternalError
+from aot.llvm.isolation import isolated
 
 if TYPE_CHECKING:
     from aot.target import Target
@@ -78,12 +79,23 @@ class Compiler:
         return module.as_bitcode()
 
     def optimise(self, bitcode: bytes) -> bytes:
-        """Run LLVM's pass pipeline. Loops are unrolled as the target likes; vectors only where it has them."""
+        """Run LLVM's pass pipeline. Loops are unrolled as the target likes; vectors only where it has them.
+
+        LLVM 22's loop vectoriser ends the process on some loops (its two cost models disagree): then there are none.
+        """
+        if not has_vectors(self.target):
+            return self._optimised(bitcode, vectors=False)
+        try:
+            return isolated(lambda: self._optimised(bitcode, vectors=True), self.target.triple)
+        except CompileError:
+            return self._optimised(bitcode, vectors=False)
+
+    def _optimised(self, bitcode: bytes, vectors: bool) -> bytes:
         module = self._load(bitcode)
         tuning: Any = binding.create_pipeline_tuning_options(speed_level=self.speed_level)
         tuning.loop_unrolling = True
         tuning.loop_interleaving = False
-        tuning.loop_vectorization = tuning.slp_vectorization = has_vectors(self.target)
+        tuning.loop_vectorization = tuning.slp_vectorization = vectors
         builder = binding.create_pass_builder(self.machine, tuning)
         manager = builder.getModulePassManager()
         manager.run(module, builder)

@@ -11,6 +11,8 @@ import aot
 from aot.driver import Options
 from aot.errors import CompileError, InternalError
 from aot.llvm.isolation import isolated
+from aot.llvm.llvm import Compiler
+from aot.target import load_target
 from tests.one_operator import conv2d
 
 
@@ -55,3 +57,17 @@ def test_what_comes_back() -> None:
 
 def _refuse() -> None:
     raise CompileError("so it is", where="there", hint="do this")
+
+
+def test_passes_that_end_the_process_run_again_without_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """LLVM's loop vectoriser aborts on some loops: the module is then optimised without it, and nothing is printed."""
+    compiler, plain = Compiler(load_target("cortex-m55")), Compiler._optimised
+    bitcode = compiler.parse("define i32 @f(i32 %x) {\n  %y = add i32 %x, 1\n  ret i32 %y\n}\n")
+
+    def optimised(self: Compiler, given: bytes, vectors: bool) -> bytes:
+        if vectors:
+            os.abort()
+        return plain(self, given, vectors)
+
+    monkeypatch.setattr(Compiler, "_optimised", optimised)
+    assert compiler.optimise(bitcode) == plain(compiler, bitcode, False)
