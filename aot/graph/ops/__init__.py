@@ -40,6 +40,7 @@ from aot.graph.ops import (
     smooth,
     softmax,
     sums,
+    svdf,
     topk,
     transpose_conv,
     unary,
@@ -89,5 +90,6 @@ OPERATORS: Mapping[str, Operator] = {
         *control.OPERATORS,
         *variable.OPERATORS,
         *signal.OPERATORS,
+        *svdf.OPERATORS,
     )
 }

@@ -171,11 +171,11 @@ def quantised16(
         return quantised(site, activation, scales, channels, weights_zero_point)
     rescaling = wide(site, scales, *checks.output_range(site, activation, site.output))
     if _sums_fit_int32(site, axis, weights_zero_point):
-        return Quantised16(_aligned(rescaling), DType.INT32, 0, weights_zero_point)
+        return Quantised16(aligned(rescaling), DType.INT32, 0, weights_zero_point)
     return Quantised16(rescaling, DType.INT64, 0, weights_zero_point)
 
 
-def _aligned(rescaling: Wide) -> Wide:
+def aligned(rescaling: Wide) -> Wide:
     """The same rescaling of int32 sums, with one shift for all channels where that can be: nothing is loaded for it, and from 32 on it
     costs no shift of two registers. A factor has 15 bits, an int32 31: the product may move 16 bits to the left."""
     used = rescaling.down[rescaling.factor != 0]

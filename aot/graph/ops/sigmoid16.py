@@ -64,12 +64,21 @@ def check(site: Site) -> None:
 
 
 def element(site: Site, x: Expr, constant: Constant) -> Expr:
-    """The result by symmetry from that of the absolute value."""
-    form, (multiplier, shift) = _FORMS[site.node.op], _multiplier(site)
+    """The result, for the input's scale."""
+    multiplier, shift = _multiplier(site)
+    return interpolated(site.node.op, x, constant("logistic", table()), multiplier, shift)
+
+
+def interpolated(op: str, x: Expr, entries: str, multiplier: int, shift: int = 0) -> Expr:
+    """LOGISTIC or TANH of an int16, by symmetry from that of the absolute value. `entries` holds `table()`.
+
+    x * multiplier / 2^shift is in units of 1 / 12288; the product fits into int32.
+    """
+    form = _FORMS[op]
     position = mul(cast(x, DType.INT32), integer(multiplier))
     if shift:
         position = Binary("shr", add(position, integer(1 << (shift - 1))), integer(shift))
-    value = _interpolated(form, Unary("abs", position), constant("logistic", table()))
+    value = _interpolated(form, Unary("abs", position), entries)
     above = add(value, integer(form.half - form.zero))
     below = sub(integer(form.mirror + form.half - 1), value)
     result = Select(Binary("ge", position, integer(0)), above, below)
