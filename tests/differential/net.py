@@ -10,6 +10,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 
 import numpy as np
+from flatbuffers import flexbuffers
+from tflite import BuiltinOperator
 
 from tests.builder import ModelBuilder
 
@@ -55,7 +57,13 @@ class Fill(_Text):
         return low if self.low is None else self.low, high if self.high is None else self.high
 
 
-_LIMITS: Mapping[str, tuple[float, float]] = {"float32": (-1e6, 1e6), "bool": (0, 1), "int4": (-8, 7)}
+_LIMITS: Mapping[str, tuple[float, float]] = {
+    "float16": (-1e4, 1e4),
+    "float32": (-1e6, 1e6),
+    "float64": (-1e6, 1e6),
+    "bool": (0, 1),
+    "int4": (-8, 7),
+}
 
 
 @dataclass(frozen=True, repr=False)
@@ -87,6 +95,14 @@ class Node(_Text):
     outputs: tuple[int, ...]
     options: Mapping[str, object] | None = None
 
+    def append(self, m: ModelBuilder) -> None:
+        """The operator in a model; one that TFLite has no number for is a custom operator."""
+        if hasattr(BuiltinOperator, self.op):
+            m.operator(self.op, self.inputs, self.outputs, self.options)
+            return
+        options = bytes(flexbuffers.Dumps(dict(self.options or {})))
+        m.operator("CUSTOM", self.inputs, self.outputs, custom_code=self.op, custom_options=options)
+
 
 @dataclass(frozen=True, repr=False)
 class Net(_Text):
@@ -115,7 +131,7 @@ class Net(_Text):
             quantised = {"scale": tensor.scale, "zero_point": tensor.zero_point, "axis": tensor.axis}
             m.tensor(f"t{number}", tensor.shape, tensor.dtype, **quantised, data=data, variable=tensor.variable)
         for node in self.nodes:
-            m.operator(node.op, node.inputs, node.outputs, node.options)
+            node.append(m)
 
     def arrays(self) -> list[np.ndarray]:
         """One array for each input; two inputs with the same rule still differ."""

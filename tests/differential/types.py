@@ -12,7 +12,7 @@ from tests.differential.grower import QUANTISED
 from tests.differential.net import Fill, Net, Node, Tensor
 
 DATA = {
-    **dict.fromkeys(("SPLIT", "SELECT", "SELECT_V2", "FILL", "EMBEDDING_LOOKUP"), 1),
+    **dict.fromkeys(("SPLIT", "SELECT", "SELECT_V2", "FILL", "EMBEDDING_LOOKUP", "IF"), 1),
     "TRANSPOSE_CONV": 2,
 }
 """Where the value stands that an operator is about; mostly first."""
@@ -32,7 +32,7 @@ WEIGHTED = dict.fromkeys(
 )
 """Operators whose second operand may have another type, and where it stands."""
 
-CONVERTING = ("QUANTIZE", "SOFTMAX", "EMBEDDING_LOOKUP")
+CONVERTING = ("CAST", "QUANTIZE", "SOFTMAX", "EMBEDDING_LOOKUP")
 """Operators whose output may have another type."""
 
 EVERY = ("float32", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "bool", "float16", "float64", "int4")
@@ -50,7 +50,7 @@ def types(net: Net) -> frozenset[str]:
 
 
 def _name(net: Net, node: Node) -> str:
-    data = net.tensors[node.inputs[DATA.get(node.op, 0)]].dtype
+    data = _data(net, node).dtype
     made = net.tensors[node.outputs[0]].dtype
     if node.op in CONVERTING and made != data:
         return f"{data} to {made}"
@@ -61,36 +61,39 @@ def _name(net: Net, node: Node) -> str:
 
 
 def retyped(net: Net) -> Iterator[Net]:
-    """The net with its data operand's type exchanged for every other one, wherever it stands; and its weights' alone."""
+    """The net with its data's type exchanged for every other one wherever it stands; and that of weights or output for any of EVERY."""
     node = net.nodes[-1]
-    old = net.tensors[node.inputs[DATA.get(node.op, 0)]].dtype
+    data = _data(net, node).dtype
+    second = (*node.inputs[WEIGHTED[node.op] :][:1],) if node.op in WEIGHTED else node.outputs if node.op in CONVERTING else ()
     for new in EVERY:
-        positions = old in ("int32", "int64")
-        yield _with(net, [n for n, t in enumerate(net.tensors) if t.dtype == old and not (positions and _listed(t))], new)
-        if node.op in WEIGHTED:
-            yield _with(net, [node.inputs[WEIGHTED[node.op]]], new)
-        if node.op in (*CONVERTING, "CAST"):
-            yield _with(net, [node.outputs[0]], new)
+        other = _everywhere(net, data, new)
+        yield other
+        # The second operand's type, or the output's.
+        for kind in EVERY if second else ():
+            yield replace(other, tensors=tuple(_as(t, kind) if n in second else t for n, t in enumerate(other.tensors)))
+
+
+def _data(net: Net, node: Node) -> Tensor:
+    if node.op == "READ_VARIABLE":
+        return net.tensors[node.outputs[0]]
+    return net.tensors[node.inputs[DATA.get(node.op, 0)]]
+
+
+def _everywhere(net: Net, old: str, new: str) -> Net:
+    """With every tensor of a type in another, but for listed integers, which are positions."""
+    kept = old in ("int32", "int64")
+    tensors = tuple(t if t.dtype != old or (kept and _listed(t)) else _as(t, new) for t in net.tensors)
+    return replace(net, tensors=tensors, others=tuple(_everywhere(other, old, new) for other in net.others))
 
 
 def _listed(tensor: Tensor) -> bool:
     return tensor.data is not None and not isinstance(tensor.data, Fill)
 
 
-def _with(net: Net, numbers: list[int], dtype: str) -> Net:
-    tensors = list(net.tensors)
-    for n in numbers:
-        tensors[n] = _as(tensors[n], dtype)
-    others = tuple(
-        replace(other, tensors=tuple(tensors[n] if False else t for n, t in enumerate(other.tensors))) for other in net.others
-    )
-    return replace(net, tensors=tuple(tensors), others=others)
-
-
 def _as(tensor: Tensor, dtype: str) -> Tensor:
     """A tensor in another type, with a scale where that one has them, and small numbers."""
     scale = (tensor.scale or 0.05) if dtype in (*QUANTISED, "int4") else None
-    low = {"int8": -128, "uint8": 0, "int16": 0}.get(dtype, 0)
-    zero_point = min(max(tensor.zero_point, low), 127) if scale and dtype in ("int8", "uint8") else 0
+    zero_point = min(max(tensor.zero_point, 0 if dtype == "uint8" else -128), 127) if dtype in ("int8", "uint8") else 0
+    zero_point = tensor.zero_point if dtype == tensor.dtype else zero_point
     data = Fill(0, 0, 1) if isinstance(tensor.data, Fill) else tensor.data
     return replace(tensor, dtype=dtype, scale=scale, zero_point=zero_point, data=data, fill=Fill(0, 0, 1))
