@@ -57,6 +57,8 @@ def claim_convolution(program: Program, instruction: Primitive, target: Target) 
 def claim_dense(program: Program, instruction: Primitive, target: Target) -> Implementation | str:
     """Fully connected layers on any number of rows."""
     layer = read_layer(program, instruction, target, "dense")
+    if not isinstance(layer, str) and prod(layer.geometry.output) == 1:
+        return "a single output: generic code needs as few instructions, and no scratch"
     return layer if isinstance(layer, str) else _implementation(program, layer, "dense")
 
 
