@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.differential.case import SUM, ULPS, cases
+from tests.differential.case import SUM, cases
 from tests.differential.grower import Grower
 from tests.differential.net import Fill, Net, Node, Tensor
 
@@ -60,17 +60,18 @@ def loop(g: Grower, op: str) -> None:
 
 
 def svdf(g: Grower, op: str) -> None:
+    """A state of int8 only with a bias: TFLite Micro does not run it without, and LiteRT takes every state as int16."""
     dtype = g.pick("int8", "float32")
     rank, units, memory = g.pick(1, 2), g.whole(1, 4), g.whole(1, 5)
     x = g.value(dtype, rank=2)
     batch, depth = g[x].shape
     filters, seed = rank * units, g.whole(0, 99)
-    state_type = {"int8": g.pick("int16", "int8"), "float32": "float32"}[dtype]
+    absent = g.seldom()
+    state_type = {"int8": g.pick("int16", "int8") if not absent else "int16", "float32": "float32"}[dtype]
     quantised = dtype == "int8"
     feature = g.add(Tensor((filters, depth), dtype, 0.01 if quantised else None, data=_rule(seed, quantised)))
     time = g.add(Tensor((filters, memory), state_type, 0.002 if quantised else None, data=_rule(seed + 1, quantised)))
     offsets = Tensor((units,), "int32" if quantised else "float32", 1e-5 if quantised else None, data=_rule(seed + 2, quantised))
-    absent = g.seldom()
     third = -1 if absent else g.add(offsets)
     state = g.add(Tensor((batch, memory * filters), state_type, 0.005 if quantised else None, variable=True))
     made = g.output((batch, units), dtype)
@@ -109,5 +110,5 @@ CASES = (
     *cases(condition, "IF"),
     *cases(loop, "WHILE"),
     *cases(svdf, "SVDF", bound=SUM),
-    *cases(lstm, "UNIDIRECTIONAL_SEQUENCE_LSTM", bound=max(ULPS, 64.0)),
+    *cases(lstm, "UNIDIRECTIONAL_SEQUENCE_LSTM", bound=SUM),
 )
