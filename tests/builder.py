@@ -23,7 +23,12 @@ _OPTIONS = {
     "L2_NORMALIZATION": "L2NormOptions",
     "READ_VARIABLE": "ReadVariableOptions",
 }
-_BY_FOLDED_NAME = {name[:-7].lower(): name for name in vars(tflite.BuiltinOptions) if name.endswith("Options")}
+_BY_FOLDED_NAME = {
+    name[:-7].lower(): name
+    for union in (tflite.BuiltinOptions2, tflite.BuiltinOptions)
+    for name in vars(union)
+    if name.endswith("Options")
+}
 _ENUMS = (
     tflite.Padding,
     tflite.ActivationFunctionType,

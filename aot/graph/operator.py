@@ -6,16 +6,17 @@ Invariant: `compute` is the definition (exact integers, TFLite Micro's); `lower`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from aot.errors import InternalError
 from aot.graph.expr import Const, Expr, IndexMap, Load
-from aot.graph.ir import DType, Graph, Shape, Site, Value
+from aot.graph.ir import DType, Graph, Node, Shape, Site, Value
 from aot.graph.primitive import Map, Primitive, identity
+from aot.graph.support import Support
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,18 @@ class Memory:
     dtype: DType
     shape: Shape
     initial: np.ndarray | None = None
+
+
+@dataclass(frozen=True)
+class FirmwareCall:
+    """A custom operator: its code in the model, the C function that computes it ("": none was named), its options as in the file."""
+
+    name: str
+    function: str
+    options: bytes = b""
+
+    def __str__(self) -> str:
+        return f"{self.name}={self.function} with {len(self.options)} bytes of options"
 
 
 @dataclass(frozen=True)
@@ -46,6 +59,10 @@ class Operator:
 
     subgraphs(attributes): numbers of the sub-graphs that the node runs; the reader puts the graphs into `node.graphs`.
     dtype(site): the only output's type, where TFLite decides on it whatever the file says.
+    folds: whether `compute` may be asked at compile time, and equal nodes may become one.
+
+    support: the types that it takes, by the oracle whose results they equal. notes: one sentence: where results differ from an
+    oracle's and why, the bound of float results, what is refused.
     """
 
     name: str
@@ -59,6 +76,25 @@ class Operator:
     memories: Callable[[Any, tuple[Value | None, ...]], tuple[Memory, ...]] = lambda attributes, inputs: ()
     subgraphs: Callable[[Any], tuple[int, ...]] = lambda attributes: ()
     dtype: Callable[[Site], DType] = lambda site: site.output.dtype
+    folds: bool = True
+    support: tuple[Support, ...] = ()
+    notes: str = ""
+
+    def supports(self, *support: Support, notes: str = "") -> Operator:
+        """The operator with what it says about its types."""
+        return replace(self, support=support, notes=notes)
+
+
+MAX_FOLDED_NBYTES = 1 << 16
+"""Bytes that the sub-graphs of a node may compute to be run at compile time."""
+
+
+def may_fold(node: Node, operators: Mapping[str, Operator]) -> bool:
+    """Whether a node, with all that it runs, may be computed at compile time: it ends, and sub-graphs compute little."""
+    return operators[node.op].folds and all(
+        graph.computed_nbytes <= MAX_FOLDED_NBYTES and all(may_fold(inner, operators) for inner in graph.nodes)
+        for graph in node.graphs
+    )
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from aot.graph.ops import checks
 from aot.graph.ops.rescale import Rescale, finish, finish_array, offset, rescale
 from aot.graph.ops.single import infer, quantisations, ratio, require_no_zero_points, require_types
 from aot.graph.primitive import Map
+from aot.graph.support import litert, micro
 
 _TYPES = {
     "RELU": (DType.INT8, DType.INT16, DType.UINT8, DType.FLOAT32),
@@ -91,4 +92,10 @@ def _relu(name: str) -> Operator:
     return Operator(name, None, lambda options: None, infer, check, compute, lower)
 
 
-OPERATORS = tuple(map(_relu, _TYPES))
+_CLAMPS = "Exact; int8 and int16 are clamped in the input's quantisation, as TFLite Micro does; uint8 as LiteRT does."
+OPERATORS = (
+    _relu("RELU").supports(micro("int8, int16, float32"), litert("uint8"), notes="Exact."),
+    _relu("RELU6").supports(micro("int8, int16, float32"), litert("uint8"), notes=_CLAMPS),
+    _relu("RELU_N1_TO_1").supports(litert("int8, uint8, float32"), notes="Exact."),
+    _relu("RELU_0_TO_1").supports(litert("int8, uint8, float32"), notes="Exact."),
+)

@@ -14,6 +14,7 @@ from aot.graph.ir import DType, Shape, Site
 from aot.graph.operator import Lowering, Operator, load
 from aot.graph.ops import checks
 from aot.graph.primitive import Reduce
+from aot.graph.support import litert, micro
 
 DTYPES = (DType.FLOAT32, DType.INT8, DType.UINT8, DType.INT32, DType.BOOL)
 SMALL = (DType.INT8, DType.UINT8, DType.BOOL)
@@ -111,6 +112,14 @@ def _element(site: Site, swept: bool) -> Load:
 
 
 OPERATORS = (
-    Operator("ARG_MAX", "ArgMaxOptions", lambda options: None, _infer, _check, _compute, _lower),
-    Operator("ARG_MIN", "ArgMinOptions", lambda options: None, _infer, _check, _compute, _lower),
+    Operator("ARG_MAX", "ArgMaxOptions", lambda options: None, _infer, _check, _compute, _lower).supports(
+        micro("int8, float32"),
+        litert("uint8, int32, bool"),
+        notes="Indices are int32 or int64; the first of equal elements; a NaN wins in first place only.",
+    ),
+    Operator("ARG_MIN", "ArgMinOptions", lambda options: None, _infer, _check, _compute, _lower).supports(
+        micro("int8, float32"),
+        litert("uint8, int32, bool"),
+        notes="Indices are int32 or int64; the first of equal elements; a NaN wins in first place only.",
+    ),
 )

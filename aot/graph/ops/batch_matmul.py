@@ -21,6 +21,7 @@ from aot.graph.ops import checks
 from aot.graph.ops.rescale import Rescale, finish_array, rescale
 from aot.graph.ops.wide import MOST_OF_INT16_BY_INT8, Wide, fits_int32, require_no_zero_point, wide
 from aot.graph.primitive import Contract, Geometry
+from aot.graph.support import litert, micro
 
 MAX_RANK = 5
 
@@ -243,4 +244,10 @@ def _geometry(site: Site, layout: _Layout) -> Geometry | None:
     return Geometry("dense", (rows, 1, 1, layout.depth), (rows, 1, 1, layout.columns))
 
 
-OPERATORS = (Operator("BATCH_MATMUL", "BatchMatMulOptions", _read, _infer, _check, _compute, _lower),)
+OPERATORS = (
+    Operator("BATCH_MATMUL", "BatchMatMulOptions", _read, _infer, _check, _compute, _lower).supports(
+        micro("int8, int16, float32"),
+        litert("int16x8"),
+        notes="int16 has no zero points; of several scales on the right the first counts, as in TFLite Micro (beside int16 none, as in LiteRT).",
+    ),
+)

@@ -23,6 +23,7 @@ from aot.graph.ops import checks
 from aot.graph.ops.contraction import clamp_array, clamp_expr
 from aot.graph.ops.elementwise import Form, elementwise
 from aot.graph.ops.rescale import Rescale, finish, finish_array, offset, rescale, shifted_term, shifted_term_array
+from aot.graph.support import litert, micro
 
 Combine = Literal["add", "sub", "mul"]
 _NUMPY: dict[Combine, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {"add": np.add, "sub": np.subtract, "mul": np.multiply}
@@ -211,4 +212,14 @@ def _operator(name: str, options: str, combine: Combine) -> Operator:
     return replace(plain, dtype=_dtype)
 
 
-OPERATORS = (_operator("ADD", "AddOptions", "add"), _operator("SUB", "SubOptions", "sub"), _operator("MUL", "MulOptions", "mul"))
+OPERATORS = (
+    _operator("ADD", "AddOptions", "add").supports(
+        micro("int8, int16, int32, float32"),
+        litert("uint8, int64"),
+        notes="Exact; int16 ignores pot_scale_int16, as TFLite Micro does; float overflow is infinite, where TFLite gives the largest number.",
+    ),
+    _operator("SUB", "SubOptions", "sub").supports(micro("int8, int16, int32, float32"), litert("uint8, int64"), notes="As ADD."),
+    _operator("MUL", "MulOptions", "mul").supports(
+        micro("int8, int16, int32, float32"), litert("uint8, uint32, int64"), notes="As ADD."
+    ),
+)

@@ -20,6 +20,7 @@ from aot.graph.operator import Lowering, Operator, load
 from aot.graph.ops import checks
 from aot.graph.ops.movement import check_movable, constant_integers, real_zero
 from aot.graph.primitive import Map
+from aot.graph.support import alone, litert, micro
 
 # SPACE_TO_BATCH_ND and BATCH_TO_SPACE_ND: (N, height[, width], C)
 
@@ -231,6 +232,9 @@ OPERATORS = (
         check_movable,
         _compute_space_to_batch,
         _lower_space_to_batch,
+    ).supports(
+        litert("bool, int8, uint8, int16, uint16, int32, uint32, int64, uint64, float32"),
+        notes="Fills with real 0, as LiteRT does; TFLite Micro fills with a number that it never sets (mostly 0).",
     ),
     Operator(
         "BATCH_TO_SPACE_ND",
@@ -240,6 +244,10 @@ OPERATORS = (
         check_movable,
         _compute_batch_to_space,
         _lower_batch_to_space,
+    ).supports(
+        micro("int8, float32"),
+        litert("bool, uint8, int16, uint16, int32, uint32, int64, uint64"),
+        notes="Blocks and cropping are constant.",
     ),
     Operator(
         "SPACE_TO_DEPTH",
@@ -249,7 +257,7 @@ OPERATORS = (
         check_movable,
         _compute_space_to_depth,
         _lower_space_to_depth,
-    ),
+    ).supports(micro("int8, float32"), litert("uint8, int32, int64"), alone("bool, int16, uint16, uint32, uint64"), notes="Exact."),
     Operator(
         "DEPTH_TO_SPACE",
         "DepthToSpaceOptions",
@@ -258,5 +266,5 @@ OPERATORS = (
         check_movable,
         _compute_depth_to_space,
         _lower_depth_to_space,
-    ),
+    ).supports(micro("int8, float32"), litert("uint8, int32, int64"), alone("bool, int16, uint16, uint32, uint64"), notes="Exact."),
 )

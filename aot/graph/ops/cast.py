@@ -15,6 +15,7 @@ from aot.graph.ir import DType, Site
 from aot.graph.ops import checks
 from aot.graph.ops.elementwise import Expressed, Form, elementwise
 from aot.graph.ops.movement import MOVABLE
+from aot.graph.support import alone, litert, micro
 
 _NAN_IS_LARGEST = (DType.UINT8, DType.UINT16, DType.INT64, DType.UINT64)
 
@@ -50,4 +51,11 @@ def _clamped(x: Expr, dtype: DType, nan_is_largest: bool) -> Expr:
     return Cast(number, dtype)
 
 
-OPERATORS = (elementwise("CAST", _form, counts=(1,)),)
+OPERATORS = (
+    elementwise("CAST", _form, counts=(1,)).supports(
+        micro("int8, int16, int32, uint32, float32, bool"),
+        litert("uint8, uint16, int64"),
+        alone("uint64"),
+        notes="Between any two of these; floats are truncated and saturate; a NaN becomes 0, or the largest number in types that only LiteRT has.",
+    ),
+)

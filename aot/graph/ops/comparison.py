@@ -22,6 +22,7 @@ from aot.graph.ops import checks
 from aot.graph.ops.binary import require_dtypes
 from aot.graph.ops.elementwise import Form, elementwise
 from aot.graph.ops.rescale import Rescale, offset, rescale, shifted_term, shifted_term_array
+from aot.graph.support import litert, micro
 
 LEFT_SHIFT = 8
 _BYTES = (DType.INT8, DType.UINT8)
@@ -140,12 +141,30 @@ def _extreme(name: str) -> Operator:
 
 
 OPERATORS = (
-    _comparison("EQUAL", "eq", DType.BOOL),
-    _comparison("NOT_EQUAL", "ne", DType.BOOL),
-    _comparison("LESS", "lt"),
-    _comparison("LESS_EQUAL", "le"),
-    _comparison("GREATER", "gt"),
-    _comparison("GREATER_EQUAL", "ge"),
-    _extreme("MAXIMUM"),
-    _extreme("MINIMUM"),
+    _comparison("EQUAL", "eq", DType.BOOL).supports(
+        micro("int8, int32, int64, float32, bool"),
+        litert("uint8, int16"),
+        notes="8-bit operands are compared rescaled, as TFLite does: where scales are small, neighbours fall together.",
+    ),
+    _comparison("NOT_EQUAL", "ne", DType.BOOL).supports(
+        micro("int8, int32, int64, float32, bool"), litert("uint8, int16"), notes="As EQUAL."
+    ),
+    _comparison("LESS", "lt").supports(
+        micro("int8, int32, int64, float32"),
+        litert("uint8, int16"),
+        notes="As EQUAL; TFLite Micro's int16 reads multipliers that nobody has written: ours is LiteRT's.",
+    ),
+    _comparison("LESS_EQUAL", "le").supports(micro("int8, int32, int64, float32"), litert("uint8, int16"), notes="As LESS."),
+    _comparison("GREATER", "gt").supports(micro("int8, int32, int64, float32"), litert("uint8, int16"), notes="As LESS."),
+    _comparison("GREATER_EQUAL", "ge").supports(micro("int8, int32, int64, float32"), litert("uint8, int16"), notes="As LESS."),
+    _extreme("MAXIMUM").supports(
+        micro("int8, int16, int32, int64, float32"),
+        litert("uint8"),
+        notes="Numbers are compared as they are, without their scales, as TFLite does.",
+    ),
+    _extreme("MINIMUM").supports(
+        micro("int8, int16, int32, int64, float32"),
+        litert("uint8"),
+        notes="Numbers are compared as they are, without their scales, as TFLite does.",
+    ),
 )

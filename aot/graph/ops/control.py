@@ -16,6 +16,7 @@ import numpy as np
 from aot.graph.ir import DType, Graph, Shape, Site, Value
 from aot.graph.operator import Lowering, Operator
 from aot.graph.primitive import Control
+from aot.graph.support import ANY, alone
 
 MAX_TURNS = 1_000_000
 """Turns of a loop that the reference meaning runs before it takes the loop for endless."""
@@ -170,8 +171,16 @@ def _lower_composite(site: Site, lowering: Lowering) -> None:
 
 
 OPERATORS = (
-    Operator("IF", "IfOptions", _read_if, _infer_if, _check, _compute_if, _lower_if, subgraphs=_numbers),
-    Operator("WHILE", "WhileOptions", _read_while, _infer_while, _check, _compute_while, _lower_while, subgraphs=_numbers),
+    Operator("IF", "IfOptions", _read_if, _infer_if, _check, _compute_if, _lower_if, subgraphs=_numbers).supports(
+        *ANY,
+        notes="Values may have any of these types; the branches decide about more. Shapes are those of the node.",
+    ),
+    Operator(
+        "WHILE", "WhileOptions", _read_while, _infer_while, _check, _compute_while, _lower_while, subgraphs=_numbers, folds=False
+    ).supports(
+        *ANY,
+        notes="Values may have any of these types; condition and body decide about more. Shapes never change in a loop.",
+    ),
     Operator(
         "STABLEHLO_COMPOSITE",
         "StableHLOCompositeOptions",
@@ -181,5 +190,8 @@ OPERATORS = (
         _compute_composite,
         _lower_composite,
         subgraphs=_numbers,
+    ).supports(
+        alone("bool, int4, int8, uint8, int16, uint16, int32, uint32, int64, uint64, float16, float32, float64"),
+        notes="The decomposition is run, whatever the name.",
     ),
 )

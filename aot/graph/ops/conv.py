@@ -33,6 +33,7 @@ from aot.graph.ops.contraction import (
 from aot.graph.ops.hybrid import Hybrid, Rows, hybrid, weights_scales
 from aot.graph.ops.windows import Padding, Slide, padding_name, slides
 from aot.graph.primitive import Contract, Geometry, identity
+from aot.graph.support import alone, litert, micro
 
 
 @dataclass(frozen=True)
@@ -305,7 +306,11 @@ def _append(site: Site, lowering: Lowering, layout: _Layout, ending: Ending | Hy
 
 
 OPERATORS = (
-    Operator("CONV_2D", "Conv2DOptions", _read_conv, _conv_infer, _conv_check, _conv_compute, _conv_lower),
+    Operator("CONV_2D", "Conv2DOptions", _read_conv, _conv_infer, _conv_check, _conv_compute, _conv_lower).supports(
+        micro("int8, int8 x int4, int16x8, float32"),
+        litert("uint8, int16 x int4, float32 x int8 (hybrid), float32 x int4 (hybrid)"),
+        notes="float32 sums in any order: within 2e-6 of the output's largest magnitude; hybrid within 2 ulp of LiteRT.",
+    ),
     Operator(
         "DEPTHWISE_CONV_2D",
         "DepthwiseConv2DOptions",
@@ -314,5 +319,10 @@ OPERATORS = (
         _depthwise_check,
         _depthwise_compute,
         _depthwise_lower,
+    ).supports(
+        micro("int8, int8 x int4, int16x8, float32"),
+        litert("uint8, int16 x int4, float32 x int8 (hybrid)"),
+        alone("float32 x int4 (hybrid)"),
+        notes="float32 sums in any order: within 2e-6 of the output's largest magnitude; hybrid within 2 ulp of LiteRT.",
     ),
 )

@@ -21,6 +21,7 @@ from aot.graph.operator import Lowering, Operator, load
 from aot.graph.ops import checks
 from aot.graph.ops.rescale import finish, finish_array, offset
 from aot.graph.primitive import Reduce
+from aot.graph.support import litert, micro
 
 DTYPES = (DType.FLOAT32, DType.INT8, DType.INT32, DType.INT64)
 SCALED_SHIFT = 19
@@ -202,4 +203,10 @@ def _lower(site: Site, lowering: Lowering) -> None:
             before = sums.append_carry(start, stop, before)
 
 
-OPERATORS = (Operator("CUMSUM", "CumsumOptions", _read, _infer, _check, _compute, _lower),)
+OPERATORS = (
+    Operator("CUMSUM", "CumsumOptions", _read, _infer, _check, _compute, _lower).supports(
+        micro("int8, float32"),
+        litert("int32, int64"),
+        notes="float32 is exact; integers wrap; int8 starts from minus the zero point, as in TFLite Micro.",
+    ),
+)

@@ -33,6 +33,7 @@ from aot.graph.ops.contraction import (
 )
 from aot.graph.ops.hybrid import Hybrid, Rows, hybrid
 from aot.graph.primitive import Contract, Geometry, Map, identity
+from aot.graph.support import litert, micro
 
 
 @dataclass(frozen=True)
@@ -246,4 +247,10 @@ def _flatten(site: Site, lowering: Lowering, data: Value) -> Value:
     return Value(flat, data.dtype, (data.size,))
 
 
-OPERATORS = (Operator("FULLY_CONNECTED", "FullyConnectedOptions", _read, _infer, _check, _compute, _lower),)
+OPERATORS = (
+    Operator("FULLY_CONNECTED", "FullyConnectedOptions", _read, _infer, _check, _compute, _lower).supports(
+        micro("int8, int8 x int4, int16x8, float32"),
+        litert("uint8, int16 x int4, float32 x int8 (hybrid), float32 x int4 (hybrid)"),
+        notes="TFLite Micro rounds int8 twice, LiteRT uint8 once, and so do we; floats as CONV_2D; shuffled weights are refused.",
+    ),
+)

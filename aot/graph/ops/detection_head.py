@@ -16,8 +16,8 @@ from aot.graph.ir import DType, Site, Value
 from aot.graph.ops import checks
 
 BYTES = (DType.UINT8, DType.INT8)
-MAX_BOXES, MAX_SCORES, MAX_SLOTS = 1 << 17, 1 << 24, 1 << 12
-"""The most anchors, class predictions, and slots for detections (each turn of the suppression's loop fills one)."""
+MAX_BOXES, MAX_CLASSES, MAX_SCORES, MAX_SLOTS = 1 << 17, 1 << 12, 1 << 24, 1 << 12
+"""The most anchors, classes, class predictions, and slots for detections (each turn of the suppression's loop fills one)."""
 DETECTIONS_PER_CLASS = 100
 """Where the options do not say."""
 _NAMES = (
@@ -124,7 +124,7 @@ def _boxes(site: Site) -> int:
 def _classes(site: Site) -> tuple[int, int]:
     """How many classes, and whether there is a background."""
     scores = site.input(1)
-    classes, found = _whole(site, "num_classes", 1), scores.shape[2]
+    classes, found = _whole(site, "num_classes", 1, MAX_CLASSES), scores.shape[2]
     if not 0 <= found - classes <= 1:
         raise site.error(
             f"{checks.describe(scores)} has {found} classes; its option num_classes is {classes}, or one less than that"

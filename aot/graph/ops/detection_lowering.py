@@ -14,7 +14,7 @@ from typing import Literal
 
 import numpy as np
 
-from aot.graph.double import double, exp, half_powers
+from aot.graph.double import double, exp, exp_table
 from aot.graph.expr import (
     Acc,
     Affine,
@@ -47,10 +47,10 @@ NEVER = INT32.limits[0]
 def lower_detection(site: Site, lowering: Lowering) -> None:
     """Outputs of zeros; then until no box is left: take the best, write its slot, suppress what it overlaps."""
     writer = _Writer(site, lowering, head(site))
-    corners = _decode(writer)
+    state = _start(writer)
+    corners = _decode(writer, state)
     for out in site.outputs:
         writer.map(out, real(0.0))
-    state = _start(writer)
     writer.control("repeat", count=writer.what.limit)
     taken = _take(writer, state, corners)
     _write(writer, taken)
@@ -106,69 +106,6 @@ def _real(x: Expr, value: Value) -> Expr:
     return mul(sub(Cast(x, FLOAT32), real(value.quantisation.zero_point)), real(value.quantisation.scale))
 
 
-# Boxes.
-
-
-def _decode(writer: _Writer) -> Value:
-    """(boxes, 4): ymin, xmin, ymax, xmax. Axis 1 of the Maps: y and x."""
-    boxes, anchors = writer.what.boxes, writer.site.input(2)
-    low, high = (_real(_at(anchors, axis(0), axis(1, 1, first)), anchors) for first in (0, 2))
-    place, size = Cast(low, FLOAT64), Cast(high, FLOAT64)
-    centre = Cast(add(mul(_quotient(writer), size), place), FLOAT32)
-    half = Cast(mul(_half_exponential(writer), size), FLOAT32)
-    centres, halves = (writer.buffer(purpose, FLOAT32, (boxes, 2)) for purpose in ("centres", "halves"))
-    writer.map(centres, centre)
-    writer.map(halves, half)
-    corners = writer.buffer("corners", FLOAT32, (boxes, 4))
-    middle, away = (_at(value, axis(0), axis(1)) for value in (centres, halves))
-    writer.map(corners, sub(middle, away), (boxes, 2), (axis(0), axis(1)))
-    writer.map(corners, add(middle, away), (boxes, 2), (axis(0), axis(1, 1, 2)))
-    return corners
-
-
-def _quotient(writer: _Writer) -> Expr:
-    """Encoded y and x, divided by their scales."""
-    encodings, scales = writer.site.input(0), np.array(writer.what.scales[:2])
-    if encodings.dtype in BYTES:
-        return _tabulated(writer, "centre", 0, _every_byte(encodings) / scales[:, None])
-    element = _at(encodings, fixed(0), axis(0), axis(1))
-    return Binary("div", Cast(element, FLOAT64), _by_axis(writer, "centre_scale", scales))
-
-
-def _half_exponential(writer: _Writer) -> Expr:
-    """Half of e to the encoded h and w, divided by their scales."""
-    encodings, scales = writer.site.input(0), np.array(writer.what.scales[2:])
-    if encodings.dtype in BYTES:
-        with np.errstate(over="ignore"):
-            return _tabulated(writer, "size", 2, 0.5 * np.exp(_every_byte(encodings) / scales[:, None]))
-    element = _at(encodings, fixed(0), axis(0), axis(1, 1, 2))
-    exponent = mul(Cast(element, FLOAT64), _by_axis(writer, "size_scale", 1 / scales))
-    return mul(double(0.5), exp(exponent, writer.lowering.constant("powers", half_powers())))
-
-
-def _every_byte(value: Value) -> np.ndarray:
-    """The numbers that the 256 elements stand for, as float64."""
-    low, high = value.dtype.limits
-    return dequantised(value, np.arange(low, high + 1)).astype(np.float64)
-
-
-def _by_axis(writer: _Writer, purpose: str, pair: np.ndarray) -> Expr:
-    """A number for y, and one for x."""
-    if pair[0] == pair[1]:
-        return double(pair[0])
-    return Load(writer.lowering.constant(purpose, pair), (axis(1),), FLOAT64)
-
-
-def _tabulated(writer: _Writer, purpose: str, first: int, answers: np.ndarray) -> Expr:
-    """What a table (2, 256) for y and x says for the encoding `first` + axis 1."""
-    encodings = writer.site.input(0)
-    byte = cast(_at(encodings, fixed(0), axis(0), axis(1, 1, first)), INT32)
-    index = sub(byte, integer(encodings.dtype.limits[0]))
-    if (answers[0] == answers[1]).all():
-        return Lookup(writer.lowering.constant(purpose, answers[0]), index, FLOAT64)
-    return Lookup(writer.lowering.constant(purpose, answers), add(mul(Axis(1), integer(256)), index), FLOAT64)
-
-
 # What is left.
 
 
@@ -213,6 +150,83 @@ def _ordered(score: Expr) -> Expr:
     """An int32 in the order of scores that are no NaN."""
     bits = Bitcast(add(score, real(0.0)), INT32)  # -0 becomes 0
     return Select(Binary("lt", bits, integer(0)), Binary("xor", bits, integer(INT32.limits[1])), bits)
+
+
+# Boxes.
+
+
+def _decode(writer: _Writer, state: _State) -> Value:
+    """(boxes, 4): ymin, xmin, ymax, xmax of the boxes that have a score above the threshold. Axis 0 of the Maps: y and x."""
+    what = writer.what
+    corners = writer.buffer("corners", FLOAT32, (what.boxes, 4))
+    turn, used = writer.buffer("box_turn", INT32, (1,)), writer.buffer("used", DType.BOOL, (1,))
+    writer.map(turn, integer(0))
+    writer.control("repeat", count=what.boxes)
+    key = Lookup(state.keys.name, add(mul(Axis(1), integer(what.boxes)), _only(turn)), INT32)
+    writer.reduce(used, what.rows, "max", integer(NEVER), key, Binary("ne", Acc(INT32), integer(NEVER)))
+    writer.control("if", used)
+    _decode_box(writer, turn, writer.lowering.window("corners_of", corners, (4,), 0, (4 * FLOAT32.nbytes,)))
+    writer.control("end")
+    writer.map(turn, add(_only(turn), integer(1)))
+    writer.control("end")
+    return corners
+
+
+def _decode_box(writer: _Writer, turn: Value, corners: Value) -> None:
+    anchors = writer.site.input(2)
+    place, size = (Cast(_real(_of_box(anchors, turn, first), anchors), FLOAT64) for first in (0, 2))
+    centre, half = (writer.buffer(purpose, FLOAT32, (2,)) for purpose in ("centre", "half"))
+    writer.map(centre, Cast(add(mul(_quotient(writer, turn), size), place), FLOAT32))
+    writer.map(half, Cast(mul(_half_exponential(writer, turn), size), FLOAT32))
+    middle, away = (_at(value, axis(0)) for value in (centre, half))
+    writer.map(corners, sub(middle, away), (2,), (axis(0),))
+    writer.map(corners, add(middle, away), (2,), (axis(0, 1, 2),))
+
+
+def _of_box(value: Value, turn: Value, first: int) -> Lookup:
+    """Element `first` + axis 0 of what a value holds for the turn's box."""
+    return Lookup(value.name, add(mul(_only(turn), integer(value.shape[-1])), add(Axis(0), integer(first))), value.dtype)
+
+
+def _quotient(writer: _Writer, turn: Value) -> Expr:
+    """Encoded y and x, divided by their scales."""
+    encodings, scales = writer.site.input(0), np.array(writer.what.scales[:2])
+    element = _of_box(encodings, turn, 0)
+    if encodings.dtype in BYTES:
+        return _tabulated(writer, "centre_table", element, _every_byte(encodings) / scales[:, None])
+    return Binary("div", Cast(element, FLOAT64), _by_axis(writer, "centre_scale", scales))
+
+
+def _half_exponential(writer: _Writer, turn: Value) -> Expr:
+    """Half of e to the encoded h and w, divided by their scales."""
+    encodings, scales = writer.site.input(0), np.array(writer.what.scales[2:])
+    element = _of_box(encodings, turn, 2)
+    if encodings.dtype in BYTES:
+        with np.errstate(over="ignore"):
+            return _tabulated(writer, "size_table", element, 0.5 * np.exp(_every_byte(encodings) / scales[:, None]))
+    exponent = mul(Cast(element, FLOAT64), _by_axis(writer, "size_scale", 1 / scales))
+    return exp(exponent, writer.lowering.constant("powers", exp_table(0.5)))
+
+
+def _every_byte(value: Value) -> np.ndarray:
+    """The numbers that the 256 elements stand for, as float64."""
+    low, high = value.dtype.limits
+    return dequantised(value, np.arange(low, high + 1)).astype(np.float64)
+
+
+def _by_axis(writer: _Writer, purpose: str, pair: np.ndarray) -> Expr:
+    """A number for y, and one for x."""
+    if pair[0] == pair[1]:
+        return double(pair[0])
+    return Load(writer.lowering.constant(purpose, pair), (axis(0),), FLOAT64)
+
+
+def _tabulated(writer: _Writer, purpose: str, byte: Expr, answers: np.ndarray) -> Expr:
+    """What a table (2, 256) for y and x (axis 0) says for a byte."""
+    index = sub(cast(byte, INT32), integer(byte.dtype.limits[0]))
+    if (answers[0] == answers[1]).all():
+        return Lookup(writer.lowering.constant(purpose, answers[0]), index, FLOAT64)
+    return Lookup(writer.lowering.constant(purpose, answers), add(mul(Axis(0), integer(256)), index), FLOAT64)
 
 
 # A turn of the loop.

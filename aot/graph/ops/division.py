@@ -33,6 +33,7 @@ from aot.graph.ops.binary import (
 )
 from aot.graph.ops.elementwise import Expressed, Form, append_map, elementwise, operands
 from aot.graph.ops.rescale import Rescale, offset, rescale
+from aot.graph.support import litert, micro
 
 _BYTES = (DType.INT8, DType.UINT8)
 LEAST_HEADROOM = 23
@@ -163,7 +164,19 @@ def _floor_mod_form(site: Site) -> Form:
 
 
 OPERATORS = (
-    replace(elementwise("DIV", _div_form, options="DivOptions", read=read_activation), lower=_lower_div),
-    elementwise("FLOOR_DIV", _floor_div_form),
-    elementwise("FLOOR_MOD", _floor_mod_form),
+    replace(elementwise("DIV", _div_form, options="DivOptions", read=read_activation), lower=_lower_div).supports(
+        micro("int8, int32, float32"),
+        litert("uint8"),
+        notes="x / 0 never traps: floats as in IEEE 754 (TFLite clamps that to finite numbers), int32 x; a constant integer 0 is refused.",
+    ),
+    elementwise("FLOOR_DIV", _floor_div_form).supports(
+        micro("float32"),
+        litert("int8, int16, int32"),
+        notes="Integers disregard the quantisation, as in LiteRT; x / 0 never traps; a constant divisor of 0 is refused.",
+    ),
+    elementwise("FLOOR_MOD", _floor_mod_form).supports(
+        micro("float32"),
+        litert("int8, int16, int32, int64"),
+        notes="Integers disregard the quantisation, as in LiteRT; x mod 0 = x; a constant integer divisor of 0 is refused.",
+    ),
 )

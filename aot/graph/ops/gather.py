@@ -20,6 +20,7 @@ from aot.graph.ops import checks
 from aot.graph.ops.movement import MOVABLE, append_move, axis_of, check_movable
 from aot.graph.ops.positions import INDICES, clamped, clamped_array, flat, require_inside, strides
 from aot.graph.primitive import Map
+from aot.graph.support import alone, litert, micro
 
 # GATHER
 
@@ -216,8 +217,17 @@ def _lower_embedding(site: Site, lowering: Lowering) -> None:
 
 
 OPERATORS = (
-    Operator("GATHER", "GatherOptions", _read_gather, _infer_gather, _check_gather, _compute_gather, _lower_gather),
-    Operator("GATHER_ND", None, lambda options: None, _infer_gather_nd, _check_gather_nd, _compute_gather_nd, _lower_gather_nd),
+    Operator("GATHER", "GatherOptions", _read_gather, _infer_gather, _check_gather, _compute_gather, _lower_gather).supports(
+        micro("int8, float32"),
+        litert("bool, uint8, int16, int32, int64"),
+        alone("uint16, uint32, uint64"),
+        notes="A computed position outside is clamped (TFLite Micro stops there), a constant one refused.",
+    ),
+    Operator(
+        "GATHER_ND", None, lambda options: None, _infer_gather_nd, _check_gather_nd, _compute_gather_nd, _lower_gather_nd
+    ).supports(
+        micro("int8, float32"), litert("bool, uint8, int16, int32, int64"), alone("uint16, uint32, uint64"), notes="As GATHER."
+    ),
     Operator(
         "EMBEDDING_LOOKUP",
         None,
@@ -226,5 +236,9 @@ OPERATORS = (
         _check_embedding,
         _compute_embedding,
         _lower_embedding,
+    ).supports(
+        micro("int8, int8 to float32, float32"),
+        litert("bool, uint8, int16, uint16, int32, uint32, int64, uint64"),
+        notes="As GATHER; int8 rows to float32 may have a scale each, as in LiteRT.",
     ),
 )

@@ -20,6 +20,7 @@ from aot.graph.operator import Lowering, Operator, load
 from aot.graph.ops import checks
 from aot.graph.ops.movement import MOVABLE, axis_of
 from aot.graph.primitive import Map
+from aot.graph.support import alone, litert, micro
 
 QUANTISED = (DType.INT8, DType.UINT8, DType.INT16)
 
@@ -184,6 +185,16 @@ OPERATORS = (
         _check_concatenation,
         _compute_concatenation,
         _lower_concatenation,
+    ).supports(
+        micro("bool, int8, int16, int32, int64, float32"),
+        litert("uint8, uint32"),
+        alone("uint16, uint64"),
+        notes="Other scales than the output's are refused, but for uint8, which is rescaled as in LiteRT.",
     ),
-    Operator("PACK", "PackOptions", _read_pack, _infer_pack, _check, _compute_pack, _lower_pack),
+    Operator("PACK", "PackOptions", _read_pack, _infer_pack, _check, _compute_pack, _lower_pack).supports(
+        micro("int8, int16, int32, int64, float32"),
+        litert("uint8, uint32"),
+        alone("bool, uint16, uint64"),
+        notes="Other scales than the output's are refused.",
+    ),
 )

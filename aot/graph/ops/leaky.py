@@ -21,6 +21,7 @@ from aot.graph.ops.broadcast import broadcast_shape, operand
 from aot.graph.ops.rescale import Rescale, finish, offset, rescale
 from aot.graph.ops.single import Constant, quantisations, ratio, require_types, single
 from aot.graph.primitive import Map
+from aot.graph.support import litert, micro
 
 _TYPES = (DType.INT8, DType.INT16, DType.UINT8, DType.FLOAT32)
 
@@ -124,6 +125,12 @@ def _lower_prelu(site: Site, lowering: Lowering) -> None:
 
 
 OPERATORS = (
-    single("LEAKY_RELU", _leaky, _check_leaky, "LeakyReluOptions", _read),
-    Operator("PRELU", None, lambda options: None, _infer, _check_prelu, _compute_prelu, _lower_prelu),
+    single("LEAKY_RELU", _leaky, _check_leaky, "LeakyReluOptions", _read).supports(
+        micro("int8, int16, float32"),
+        litert("uint8"),
+        notes="Exact; LiteRT divides scales in float32, so that a few of its int16 results differ by one.",
+    ),
+    Operator("PRELU", None, lambda options: None, _infer, _check_prelu, _compute_prelu, _lower_prelu).supports(
+        micro("int8, int16x8, float32"), litert("uint8"), notes="Exact; alpha of int16 is int8."
+    ),
 )

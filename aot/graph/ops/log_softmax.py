@@ -18,6 +18,7 @@ from aot.graph.operator import Lowering, Operator
 from aot.graph.ops import checks
 from aot.graph.ops.rows import Rows, require_rows
 from aot.graph.ops.softmax import append_sum, exponentials, looked_up, scaled_differences, sums
+from aot.graph.support import litert, micro
 
 BETA = 1.0
 BYTES = (DType.INT8, DType.UINT8)
@@ -85,4 +86,10 @@ def _lower(site: Site, lowering: Lowering) -> None:
     rows.finish(cast(clamp(add(scaled, integer(dtype.limits[1])), *dtype.limits), dtype))
 
 
-OPERATORS = (Operator("LOG_SOFTMAX", "LogSoftmaxOptions", lambda options: None, _infer, _check, _compute, _lower),)
+OPERATORS = (
+    Operator("LOG_SOFTMAX", "LogSoftmaxOptions", lambda options: None, _infer, _check, _compute, _lower).supports(
+        micro("int8, float32"),
+        litert("uint8"),
+        notes="Over the last dimension; float32 within 4 ulp of TFLite Micro, or 2^-22 where the sum is near 1.",
+    ),
+)

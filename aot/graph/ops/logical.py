@@ -15,6 +15,7 @@ from aot.graph.ir import DType, Site
 from aot.graph.operator import Operator
 from aot.graph.ops.binary import require_dtypes
 from aot.graph.ops.elementwise import Form, elementwise
+from aot.graph.support import micro
 
 
 @dataclass(frozen=True)
@@ -36,4 +37,7 @@ def _logical(name: str, op: Literal["and", "or"]) -> Operator:
     return elementwise(name, form)
 
 
-OPERATORS = (_logical("LOGICAL_AND", "and"), _logical("LOGICAL_OR", "or"))
+OPERATORS = (
+    _logical("LOGICAL_AND", "and").supports(micro("bool"), notes="Exact."),
+    _logical("LOGICAL_OR", "or").supports(micro("bool"), notes="Exact."),
+)

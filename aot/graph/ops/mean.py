@@ -16,6 +16,7 @@ from aot.graph.expr import Acc, Binary, Const, Expr, Requantise, add, cast, clam
 from aot.graph.ir import DType, Site
 from aot.graph.operator import Lowering, Operator
 from aot.graph.ops import checks, reduction
+from aot.graph.support import litert, micro
 
 QUANTISED = (DType.INT8, DType.INT16, DType.UINT8)
 DTYPES = (*QUANTISED, DType.FLOAT32, DType.INT32, DType.INT64)
@@ -106,5 +107,8 @@ def _integer_ending(site: Site) -> tuple[Const, Expr]:
 
 
 OPERATORS = tuple(
-    Operator(name, "ReducerOptions", reduction.read, reduction.infer, _check, _compute, _lower) for name in ("MEAN", "SUM")
+    Operator(name, "ReducerOptions", reduction.read, reduction.infer, _check, _compute, _lower).supports(
+        micro("int8, int16, float32"), litert("uint8, int32, int64"), notes="Constant axes; float32 is exact."
+    )
+    for name in ("MEAN", "SUM")
 )

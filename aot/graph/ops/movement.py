@@ -15,6 +15,7 @@ from aot.graph.ir import DType, Shape, Site, Value
 from aot.graph.operator import Lowering, Operator, load
 from aot.graph.ops import checks
 from aot.graph.primitive import Map
+from aot.graph.support import alone, litert, micro
 
 MOVABLE = (
     DType.INT8,
@@ -239,8 +240,18 @@ def _lower_reverse(site: Site, lowering: Lowering) -> None:
 
 
 OPERATORS = (
-    Operator("PAD", None, lambda options: None, _infer_pad, _check_pad, _compute_pad, _lower_pad),
-    Operator("PADV2", None, lambda options: None, _infer_pad, _check_pad, _compute_pad, _lower_pad),
+    Operator("PAD", None, lambda options: None, _infer_pad, _check_pad, _compute_pad, _lower_pad).supports(
+        micro("int8, int16, int32, float32"),
+        litert("bool, uint8, int64"),
+        alone("uint16, uint32, uint64"),
+        notes="Constant amounts.",
+    ),
+    Operator("PADV2", None, lambda options: None, _infer_pad, _check_pad, _compute_pad, _lower_pad).supports(
+        micro("int8, int16, int32, float32"),
+        litert("bool, uint8, int64"),
+        alone("uint16, uint32, uint64"),
+        notes="Constant amounts.",
+    ),
     Operator(
         "MIRROR_PAD",
         "MirrorPadOptions",
@@ -249,7 +260,19 @@ OPERATORS = (
         check_movable,
         _compute_mirror_pad,
         _lower_mirror_pad,
+    ).supports(
+        micro("int8, float32"), litert("bool, uint8, int16, uint16, int32, uint32, int64, uint64"), notes="Constant amounts."
     ),
-    Operator("TRANSPOSE", None, lambda options: None, _infer_transpose, check_movable, _compute_transpose, _lower_transpose),
-    Operator("REVERSE_V2", None, lambda options: None, _infer_reverse, check_movable, _compute_reverse, _lower_reverse),
+    Operator(
+        "TRANSPOSE", None, lambda options: None, _infer_transpose, check_movable, _compute_transpose, _lower_transpose
+    ).supports(
+        micro("int8, int16, float32"),
+        litert("bool, uint8, uint16, int32, uint32, int64, uint64"),
+        notes="The permutation is constant.",
+    ),
+    Operator("REVERSE_V2", None, lambda options: None, _infer_reverse, check_movable, _compute_reverse, _lower_reverse).supports(
+        micro("bool, int8, uint8, int16, int32, int64, float32"),
+        alone("uint16, uint32, uint64"),
+        notes="Any constant axes, where TFLite wants neighbours.",
+    ),
 )

@@ -20,6 +20,7 @@ from aot.graph.operator import Lowering, Operator
 from aot.graph.ops import checks
 from aot.graph.ops.rescale import finish, finish_array, offset
 from aot.graph.ops.rows import Rows, require_rows
+from aot.graph.support import litert, micro
 
 EPSILON = float(np.float32(1e-6))
 """The smallest norm that is divided by; float32 only."""
@@ -98,4 +99,8 @@ def _lower(site: Site, lowering: Lowering) -> None:
     rows.finish(finish(scaled, ZERO_POINTS[data.dtype], *data.dtype.limits, data.dtype))
 
 
-OPERATORS = (Operator("L2_NORMALIZATION", "L2NormOptions", _read, _infer, _check, _compute, _lower),)
+OPERATORS = (
+    Operator("L2_NORMALIZATION", "L2NormOptions", _read, _infer, _check, _compute, _lower).supports(
+        micro("int8, float32"), litert("uint8"), notes="Over the last dimension; float32 is exact; a fused activation is refused."
+    ),
+)

@@ -15,6 +15,7 @@ from aot.graph.operator import Lowering, Operator, load
 from aot.graph.ops import checks
 from aot.graph.ops.movement import MOVABLE, axis_of, constant_axis, constant_integers
 from aot.graph.primitive import Map
+from aot.graph.support import alone, litert, micro
 
 
 @dataclass(frozen=True)
@@ -153,7 +154,19 @@ def _check_parts(site: Site) -> None:
 
 
 OPERATORS = (
-    Operator("SPLIT", "SplitOptions", _read_split, _infer_split, _check_parts, _compute_split, _lower_split),
-    Operator("SPLIT_V", "SplitVOptions", _read_split, _infer_split_v, _check_parts, _compute_split_v, _lower_split_v),
-    Operator("UNPACK", "UnpackOptions", _read_unpack, _infer_unpack, _check_parts, _compute_unpack, _lower_unpack),
+    Operator("SPLIT", "SplitOptions", _read_split, _infer_split, _check_parts, _compute_split, _lower_split).supports(
+        micro("int8, int16, int32, float32"),
+        litert("uint8, int64"),
+        alone("bool, uint16, uint32, uint64"),
+        notes="The axis is constant.",
+    ),
+    Operator("SPLIT_V", "SplitVOptions", _read_split, _infer_split_v, _check_parts, _compute_split_v, _lower_split_v).supports(
+        micro("int8, int16, int32, float32"),
+        litert("uint8, int64"),
+        alone("bool, uint16, uint32, uint64"),
+        notes="Axis and sizes are constant; a size of -1 is LiteRT's.",
+    ),
+    Operator("UNPACK", "UnpackOptions", _read_unpack, _infer_unpack, _check_parts, _compute_unpack, _lower_unpack).supports(
+        micro("int8, int16, int32, float32"), litert("bool, uint8"), alone("uint16, uint32, int64, uint64"), notes="Exact."
+    ),
 )

@@ -20,6 +20,7 @@ from aot.graph.ops import checks
 from aot.graph.ops.contraction import clamp_array, clamp_expr
 from aot.graph.ops.windows import Padding, Slide, padding_name, slides
 from aot.graph.primitive import Reduce
+from aot.graph.support import litert, micro
 
 QUANTISED = (DType.INT8, DType.INT16, DType.UINT8)
 SCALE_TOLERANCE = 1e-6
@@ -228,7 +229,15 @@ def _max_lower(site: Site, lowering: Lowering) -> None:
 
 
 OPERATORS = (
-    Operator("AVERAGE_POOL_2D", "Pool2DOptions", _read, _infer, _check, _average_compute, _average_lower),
-    Operator("MAX_POOL_2D", "Pool2DOptions", _read, _infer, _check, _max_compute, _max_lower),
-    Operator("L2_POOL_2D", "Pool2DOptions", _read, _infer, _check, _l2_compute, _l2_lower),
+    Operator("AVERAGE_POOL_2D", "Pool2DOptions", _read, _infer, _check, _average_compute, _average_lower).supports(
+        micro("int8, int16, float32"),
+        litert("uint8"),
+        notes="float32 sums in the order of memory; windows whose sum leaves int32 are refused.",
+    ),
+    Operator("MAX_POOL_2D", "Pool2DOptions", _read, _infer, _check, _max_compute, _max_lower).supports(
+        micro("int8, int16, float32"), litert("uint8"), notes="Exact."
+    ),
+    Operator("L2_POOL_2D", "Pool2DOptions", _read, _infer, _check, _l2_compute, _l2_lower).supports(
+        micro("float32"), notes="float32 sums in any order: within 2e-6 of the output's largest magnitude."
+    ),
 )

@@ -13,6 +13,7 @@ from aot.graph.ir import DType, Site
 from aot.graph.ops import checks
 from aot.graph.ops.binary import require_dtypes
 from aot.graph.ops.elementwise import Expressed, Form, elementwise
+from aot.graph.support import litert
 
 
 def _power(site: Site) -> Form:
@@ -30,4 +31,10 @@ def _angle(site: Site) -> Form:
     return Expressed(angle)
 
 
-OPERATORS = (elementwise("POW", _power), elementwise("ATAN2", _angle))
+OPERATORS = (
+    elementwise("POW", _power).supports(
+        litert("float32, int32"),
+        notes="float32 within 2 ulp of the exact result; int32 wraps; a constant negative exponent of int32 is refused.",
+    ),
+    elementwise("ATAN2", _angle).supports(litert("float32"), notes="Within 3 ulp of the exact result."),
+)

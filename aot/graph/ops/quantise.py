@@ -20,6 +20,7 @@ from aot.graph.ops import checks
 from aot.graph.ops.rescale import Rescale, finish, finish_array, offset, rescale
 from aot.graph.ops.rounding import nearest, nearest_array
 from aot.graph.primitive import Map, identity
+from aot.graph.support import alone, litert, micro
 
 
 def _infer(site: Site) -> tuple[Shape, ...]:
@@ -146,7 +147,20 @@ def _densify_lower(site: Site, lowering: Lowering) -> None:
 
 
 OPERATORS = (
-    Operator("QUANTIZE", None, lambda options: None, _infer, _quantize_check, _quantize_compute, _quantize_lower),
-    Operator("DEQUANTIZE", None, lambda options: None, _infer, _dequantize_check, _dequantize_compute, _dequantize_lower),
-    Operator("DENSIFY", None, lambda options: None, _infer, _densify_check, lambda site, x: (x,), _densify_lower),
+    Operator("QUANTIZE", None, lambda options: None, _infer, _quantize_check, _quantize_compute, _quantize_lower).supports(
+        micro(
+            "float32 to int8, float32 to int16, int8, int8 to uint8, int8 to int16, int8 to int32, uint8 to int8, "
+            "int16, int16 to int8, int16 to int32, int32 to int8, int32 to int16"
+        ),
+        litert("float32 to uint8, uint8, uint8 to int16"),
+        notes="Exact; a NaN gives the largest number.",
+    ),
+    Operator("DEQUANTIZE", None, lambda options: None, _infer, _dequantize_check, _dequantize_compute, _dequantize_lower).supports(
+        micro("int8, uint8, int16"), litert("int4, float16"), notes="Exact; int4 must be constant."
+    ),
+    Operator("DENSIFY", None, lambda options: None, _infer, _densify_check, lambda site, x: (x,), _densify_lower).supports(
+        litert("int8, float32"),
+        alone("bool, int4, uint8, int16, uint16, int32, uint32, int64, uint64, float16, float64"),
+        notes="Constants only: the reader has spread them out.",
+    ),
 )

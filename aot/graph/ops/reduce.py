@@ -18,6 +18,7 @@ from aot.graph.expr import Acc, Const, Expr, Load, Unary
 from aot.graph.ir import DType, Site
 from aot.graph.operator import Lowering, Operator
 from aot.graph.ops import checks, product, reduction
+from aot.graph.support import litert, micro
 
 QUANTISABLE = (DType.INT8, DType.INT16, DType.UINT8)
 NUMBERS = (*QUANTISABLE, DType.FLOAT32, DType.INT32, DType.INT64)
@@ -98,7 +99,18 @@ def _lower(site: Site, lowering: Lowering) -> None:
     reduction.append(site, lowering, rule.combine, rule.initial, term, result)
 
 
+_EXTREMES = (micro("int8, float32"), litert("uint8, int16, int32, int64, bool"))
 OPERATORS = tuple(
-    Operator(name, "ReducerOptions", reduction.read, reduction.infer, _check, _compute, _lower)
-    for name in ("REDUCE_MAX", "REDUCE_MIN", "REDUCE_PROD", "REDUCE_ALL", "REDUCE_ANY")
+    Operator(name, "ReducerOptions", reduction.read, reduction.infer, _check, _compute, _lower).supports(*support, notes=notes)
+    for name, support, notes in (
+        ("REDUCE_MAX", _EXTREMES, "Constant axes; a NaN loses against every number."),
+        ("REDUCE_MIN", _EXTREMES, "Constant axes; a NaN loses against every number."),
+        (
+            "REDUCE_PROD",
+            (litert("int8, uint8, int16, int32, int64, float32"),),
+            "Constant axes; integers wrap; uint8 with a scale is refused.",
+        ),
+        ("REDUCE_ALL", (micro("bool"),), "Constant axes."),
+        ("REDUCE_ANY", (litert("bool"),), "Constant axes."),
+    )
 )

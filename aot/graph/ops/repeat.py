@@ -17,6 +17,7 @@ from aot.graph.ops.broadcast import stretched_index
 from aot.graph.ops.movement import MOVABLE, append_move, check_movable, constant_integers
 from aot.graph.primitive import Map, identity
 from aot.graph.shapes import MAX_RANK
+from aot.graph.support import alone, litert, micro
 
 
 def _no_options(options) -> None:
@@ -172,7 +173,13 @@ def _lower_zeros(site: Site, lowering: Lowering) -> None:
 
 
 OPERATORS = (
-    Operator("BROADCAST_TO", None, _no_options, _infer_broadcast_to, check_movable, _compute_broadcast_to, _lower_broadcast_to),
+    Operator(
+        "BROADCAST_TO", None, _no_options, _infer_broadcast_to, check_movable, _compute_broadcast_to, _lower_broadcast_to
+    ).supports(
+        micro("bool, int8, uint8, int16, int32, uint32, int64, uint64, float32"),
+        alone("uint16"),
+        notes="The shape must be known at compile time.",
+    ),
     Operator(
         "BROADCAST_ARGS",
         None,
@@ -181,8 +188,19 @@ OPERATORS = (
         _check_broadcast_args,
         _compute_broadcast_args,
         _lower_broadcast_args,
+    ).supports(micro("int32, int64"), notes="Operands must be known at compile time."),
+    Operator("TILE", None, _no_options, _infer_tile, check_movable, _compute_tile, _lower_tile).supports(
+        litert("bool, int8, uint8, int16, uint16, int32, uint32, int64, uint64, float32"),
+        notes="Multiples must be known at compile time.",
     ),
-    Operator("TILE", None, _no_options, _infer_tile, check_movable, _compute_tile, _lower_tile),
-    Operator("FILL", None, _no_options, _infer_fill, _check_fill, _compute_fill, _lower_fill),
-    Operator("ZEROS_LIKE", None, _no_options, _infer_zeros, check_movable, _compute_zeros, _lower_zeros),
+    Operator("FILL", None, _no_options, _infer_fill, _check_fill, _compute_fill, _lower_fill).supports(
+        micro("int8, int32, float32"),
+        litert("bool, uint8, int16, uint16, uint32, int64, uint64"),
+        notes="The shape must be known at compile time.",
+    ),
+    Operator("ZEROS_LIKE", None, _no_options, _infer_zeros, check_movable, _compute_zeros, _lower_zeros).supports(
+        micro("int8, int32, int64, float32"),
+        alone("bool, uint8, int16, uint16, uint32, uint64"),
+        notes="Zeros are bytes 0, whatever the zero point.",
+    ),
 )

@@ -19,6 +19,7 @@ from aot.graph.operator import Lowering, Operator, constant_element, load
 from aot.graph.ops import checks
 from aot.graph.ops.movement import MAX_TABLE, append_move, check_movable, constant_integers
 from aot.graph.primitive import Map
+from aot.graph.support import alone, litert, micro
 
 ONE = 1 << 10
 """1 in RESIZE_BILINEAR's fixed point."""
@@ -256,6 +257,11 @@ OPERATORS = (
         check_movable,
         _compute_nearest,
         _lower_nearest,
+    ).supports(
+        micro("int8, int16, float32"),
+        litert("bool, uint8, uint16, int32, uint32"),
+        alone("int64, uint64"),
+        notes="The size is constant.",
     ),
     Operator(
         "RESIZE_BILINEAR",
@@ -265,5 +271,9 @@ OPERATORS = (
         _check_bilinear,
         _compute_bilinear,
         _lower_bilinear,
+    ).supports(
+        micro("int8, float32"),
+        litert("uint8, int16"),
+        notes="float32 within 1 ulp of the largest of the four elements; int8 and int16 in fixed point, uint8 in float32, as TFLite's.",
     ),
 )

@@ -19,6 +19,7 @@ from aot.graph.ops.broadcast import broadcast_shape, operand
 from aot.graph.ops.checks import describe, shape_text
 from aot.graph.ops.elementwise import Form, append_map, elementwise
 from aot.graph.ops.movement import MOVABLE
+from aot.graph.support import litert, micro
 
 
 def _check(site: Site) -> None:
@@ -86,6 +87,13 @@ def _infer_broadcasting(site: Site) -> tuple[Shape, ...]:
 
 
 OPERATORS = (
-    Operator("SELECT", None, lambda options: None, _infer, _check, _compute, _lower),
-    replace(elementwise("SELECT_V2", _form), infer=_infer_broadcasting),
+    Operator("SELECT", None, lambda options: None, _infer, _check, _compute, _lower).supports(
+        litert("bool, int8, uint8, int16, uint16, int32, uint32, int64, uint64, float32"),
+        notes="Any type; the condition may also be a scalar or choose along the first axis.",
+    ),
+    replace(elementwise("SELECT_V2", _form), infer=_infer_broadcasting).supports(
+        micro("int8, int16, float32"),
+        litert("bool, uint8, uint16, int32, uint32, int64, uint64"),
+        notes="Broadcasts all three operands.",
+    ),
 )

@@ -26,6 +26,7 @@ from aot.graph.ir import DType, Site
 from aot.graph.ops import checks, sigmoid16
 from aot.graph.ops.single import Constant, byte_lookup, quantisations, require_types, single
 from aot.graph.ops.tabulated import nearest, tabulated
+from aot.graph.support import litert, micro
 
 INPUT_INTEGER_BITS = 4
 """The fixed-point input of int8 is Q4.27: what lies outside +-15 saturates."""
@@ -109,4 +110,11 @@ def _element(site: Site, x: Expr, constant: Constant) -> Expr:
     return _FLOATS[op](x)
 
 
-OPERATORS = tuple(single(name, _element, _check) for name in _TABLES)
+OPERATORS = tuple(
+    single(name, _element, _check).supports(
+        micro("int8, int16, float32"),
+        litert("uint8"),
+        notes="float32 within 3 ulp; quantised outputs have TFLite's fixed scale; an int16 scale beyond TFLite's int32 products is refused.",
+    )
+    for name in _TABLES
+)

@@ -122,7 +122,13 @@ def _multiplier(site: Site) -> tuple[int, int]:
 
 
 def _power_of_two(scale: float) -> int | None:
-    """n where the scale is 2^n, or as good as that. Source: quantization_util.cc, CheckedLog2."""
+    """n where the scale is 2^n, or as good as that."""
+    power, rest = nearest_power(scale)
+    return power if abs(rest) < 1e-3 else None
+
+
+def nearest_power(scale: float) -> tuple[int, float]:
+    """The n for which 2^n is nearest to a scale, and how much its logarithm is above n. Source: quantization_util.cc, CheckedLog2."""
     logarithm = np.float32(math.log(np.float32(scale))) * (np.float32(1) / np.float32(math.log(2.0)))
     nearest = math.floor(abs(float(logarithm)) + 0.5) * (1 if logarithm >= 0 else -1)
-    return nearest if abs(np.float32(logarithm - np.float32(nearest))) < 1e-3 else None
+    return nearest, float(np.float32(logarithm - np.float32(nearest)))

@@ -21,6 +21,7 @@ from aot.graph.ops import checks
 from aot.graph.ops.movement import append_move, check_movable, constant_integers
 from aot.graph.ops.positions import INDICES, both, clamped, clamped_array, element, flat, strides
 from aot.graph.primitive import Map
+from aot.graph.support import litert, micro
 
 # STRIDED_SLICE
 
@@ -326,7 +327,17 @@ OPERATORS = (
         check_movable,
         _compute_strided_slice,
         _lower_strided_slice,
+    ).supports(
+        micro("bool, int8, int16, int32, float32"),
+        litert("uint8, uint16, uint32, int64, uint64"),
+        notes="A begin computed at run time is taken where an axis is shrunk; it is clamped.",
     ),
-    Operator("SLICE", None, _no_options, _infer_slice, check_movable, _compute_slice, _lower_slice),
-    Operator("DYNAMIC_UPDATE_SLICE", None, _no_options, _infer_update, _check_update, _compute_update, _lower_update),
+    Operator("SLICE", None, _no_options, _infer_slice, check_movable, _compute_slice, _lower_slice).supports(
+        micro("bool, int8, int16, int32, float32"),
+        litert("uint8, uint16, uint32, int64, uint64"),
+        notes="A begin computed at run time is clamped; the size is constant.",
+    ),
+    Operator("DYNAMIC_UPDATE_SLICE", None, _no_options, _infer_update, _check_update, _compute_update, _lower_update).supports(
+        micro("int8, int16, int32, float32"), litert("bool, uint8, uint16, uint32, int64, uint64"), notes="Positions are clamped."
+    ),
 )

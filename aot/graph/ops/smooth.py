@@ -21,6 +21,7 @@ from aot.graph.gelu import approximate_gelu, gelu
 from aot.graph.ir import DType, Site
 from aot.graph.ops.single import Constant, byte_lookup, quantisations, require_types, single
 from aot.graph.ops.tabulated import Function, nearest, tabulated
+from aot.graph.support import litert, micro
 
 # ELU
 
@@ -180,7 +181,14 @@ def _rounded_shift(x: np.ndarray, exponent: int) -> np.ndarray:
 
 
 OPERATORS = (
-    single("ELU", _elu, _check_elu),
-    single("GELU", _gelu, _check_gelu, "GeluOptions", _read_gelu),
-    single("HARD_SWISH", _hard_swish, _check_hard_swish),
+    single("ELU", _elu, _check_elu).supports(
+        micro("int8, float32"), notes="float32 within 3 ulp; int8 is a table of TFLite's float function."
+    ),
+    single("GELU", _gelu, _check_gelu, "GeluOptions", _read_gelu).supports(
+        litert("int8, uint8, int16, float32"),
+        notes="float32 within 4 ulp of the exact function (approximate: of x itself below -1); integers are tables of LiteRT's float function.",
+    ),
+    single("HARD_SWISH", _hard_swish, _check_hard_swish).supports(
+        micro("int8, float32"), litert("uint8"), notes="float32 is exact; integers in TFLite's 16-bit fixed point."
+    ),
 )

@@ -38,6 +38,7 @@ from aot.graph.operator import Lowering, Operator
 from aot.graph.ops import checks, softmax16
 from aot.graph.ops.rows import Rows, require_rows
 from aot.graph.primitive import Map
+from aot.graph.support import litert, micro
 
 DIFFERENCE_BITS = 5
 """Integer bits of the scaled difference to the largest input: Q5.26."""
@@ -219,4 +220,10 @@ def _real_lower(site: Site, lowering: Lowering) -> None:
     rows.finish(Binary("div", element, total))
 
 
-OPERATORS = (Operator("SOFTMAX", "SoftmaxOptions", _read, _infer, _check, _compute, _lower),)
+OPERATORS = (
+    Operator("SOFTMAX", "SoftmaxOptions", _read, _infer, _check, _compute, _lower).supports(
+        micro("int8, int8 to int16, int16, float32"),
+        litert("uint8, uint8 to int16"),
+        notes="Over the last dimension; float32 within 4 ulp for rows up to a few hundred; quantised outputs have TFLite's fixed scale.",
+    ),
+)

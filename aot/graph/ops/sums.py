@@ -19,6 +19,7 @@ from aot.graph.ops import checks
 from aot.graph.ops.binary import Ending, quantised_ending, require_dtypes
 from aot.graph.ops.elementwise import Form, elementwise
 from aot.graph.ops.rescale import Rescale, rescale, shifted_term, shifted_term_array
+from aot.graph.support import litert, micro
 
 MOST_TERMS = 64
 """Of ADD_N: a sum is one expression."""
@@ -154,6 +155,10 @@ def _square_form(site: Site) -> Form:
 
 
 OPERATORS = (
-    replace(elementwise("ADD_N", _sum_form), infer=_infer_sum),
-    elementwise("SQUARED_DIFFERENCE", _square_form),
+    replace(elementwise("ADD_N", _sum_form), infer=_infer_sum).supports(
+        micro("int8, float32"),
+        litert("int32"),
+        notes="Exact; int8 begins at the real value of byte 0, as in TFLite Micro; no broadcasting.",
+    ),
+    elementwise("SQUARED_DIFFERENCE", _square_form).supports(micro("int8, int16, int32, float32"), notes="Exact."),
 )

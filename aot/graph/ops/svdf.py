@@ -39,6 +39,7 @@ from aot.graph.ops import checks
 from aot.graph.ops.contraction import Quantised, Real
 from aot.graph.ops.hybrid import Hybrid, Rows
 from aot.graph.primitive import Contract, Geometry, Map, Reduce, identity
+from aot.graph.support import litert, micro
 
 DATA, FEATURE, TIME, BIAS, STATE = range(5)
 INT8, INT16, INT32, FLOAT32 = DType.INT8, DType.INT16, DType.INT32, DType.FLOAT32
@@ -47,7 +48,8 @@ INT8, INT16, INT32, FLOAT32 = DType.INT8, DType.INT16, DType.INT32, DType.FLOAT3
 @dataclass(frozen=True)
 class Svdf:
     rank: int = 0
-    activation: str = "none"
+    function: str = "none"
+    """The fused activation. (Passes take what is named `activation` for a clamp of every output, and move others to it.)"""
     asymmetric: bool = False
     """Hybrid: whether the input is quantised around a zero point."""
 
@@ -128,9 +130,9 @@ def _check(site: Site) -> None:
     checks.require_same_dtype(site, site.output, data)
     if data.dtype is INT8:
         _integers(site)
-    elif _attributes(site).activation not in _ACTIVATIONS:
+    elif _attributes(site).function not in _ACTIVATIONS:
         raise site.error(
-            f"the fused activation {_attributes(site).activation} is not supported", f"supported: {', '.join(_ACTIVATIONS)}"
+            f"the fused activation {_attributes(site).function} is not supported", f"supported: {', '.join(_ACTIVATIONS)}"
         )
     if _is_hybrid(site):
         for weights in (feature, time):
@@ -225,7 +227,7 @@ def _compute(site: Site, *inputs: np.ndarray | None) -> tuple[np.ndarray, ...]:
         weights = (_float_weights(site) if _is_hybrid(site) else time).astype(np.float64)
         with np.errstate(all="ignore"):
             total = np.einsum("bfm,fm->bf", left, weights).reshape(sizes.batch, sizes.units, sizes.rank).sum(2)
-            out = _activated_array((total if bias is None else total + bias).astype(np.float32), _attributes(site).activation)
+            out = _activated_array((total if bias is None else total + bias).astype(np.float32), _attributes(site).function)
     return out, state.reshape(old.shape)
 
 
@@ -331,7 +333,7 @@ def _lower_integer_time(site: Site, lowering: Lowering, sizes: _Sizes) -> None:
 
 def _lower_float_time(site: Site, lowering: Lowering, sizes: _Sizes) -> None:
     """The sum of each filter by itself, then those of a unit onto its bias: as TFLite adds them up."""
-    bias, activation = site.optional(BIAS), _attributes(site).activation
+    bias, activation = site.optional(BIAS), _attributes(site).function
     start: Expr = real(0.0) if bias is None else load(bias, (axis(1),))
     if sizes.rank == 1:
         _append_filters(site, lowering, sizes, site.output.name, _activated(add(start, Acc(FLOAT32)), activation))
@@ -365,4 +367,10 @@ def _append_filters(site: Site, lowering: Lowering, sizes: _Sizes, out: str, res
     )
 
 
-OPERATORS = (Operator("SVDF", "SVDFOptions", _read, _infer, _check, _compute, _lower, variables=(STATE,)),)
+OPERATORS = (
+    Operator("SVDF", "SVDFOptions", _read, _infer, _check, _compute, _lower, variables=(STATE,)).supports(
+        micro("int8, float32"),
+        litert("float32 x int8 (hybrid)"),
+        notes="The state of int8 is int16 or int8; int8 ignores the fused activation, as in TFLite Micro; float32 within 4 ulp of the largest term.",
+    ),
+)

@@ -13,6 +13,7 @@ from aot.graph.ir import DType, Shape, Site
 from aot.graph.operator import Lowering, Operator, load
 from aot.graph.ops import checks
 from aot.graph.primitive import Map, Reduce
+from aot.graph.support import litert
 
 DTYPES = (DType.FLOAT32, DType.INT8, DType.INT16, DType.UINT8, DType.INT32, DType.INT64)
 INDICES = (DType.INT32, DType.INT16)
@@ -119,4 +120,9 @@ def _flat(shape: Shape, last: Expr) -> Expr:
     return total
 
 
-OPERATORS = (Operator("TOPK_V2", "TopKV2Options", lambda options: None, _infer, _check, _compute, _lower),)
+OPERATORS = (
+    Operator("TOPK_V2", "TopKV2Options", lambda options: None, _infer, _check, _compute, _lower).supports(
+        litert("int8, uint8, int16, int32, int64, float32"),
+        notes="k is constant; a NaN comes after every number; of equal elements the first comes first.",
+    ),
+)

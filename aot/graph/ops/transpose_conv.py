@@ -24,6 +24,7 @@ from aot.graph.ops import checks
 from aot.graph.ops.contraction import Ending, bias_element, bias_of, convolution_ending, fill_of
 from aot.graph.ops.windows import PADDINGS, padding_name
 from aot.graph.primitive import Contract, Geometry, Map
+from aot.graph.support import litert, micro
 
 MOST_PHASES = 16
 """As many phases become convolutions of their own, which kernels can claim; of more, those alike share a loop nest."""
@@ -323,4 +324,10 @@ def _geometry(data: Value, rows: Run, columns: Run, channels: int) -> Geometry |
     return Geometry("conv", shape, out, (rows.taps, columns.taps), pad_top=rows.before, pad_left=columns.before)
 
 
-OPERATORS = (Operator("TRANSPOSE_CONV", "TransposeConvOptions", _read, _infer, _check, _compute, _lower),)
+OPERATORS = (
+    Operator("TRANSPOSE_CONV", "TransposeConvOptions", _read, _infer, _check, _compute, _lower).supports(
+        micro("int8, int16x8, float32"),
+        litert("uint8"),
+        notes="float32 sums in any order: within 2e-6 of the output's largest magnitude.",
+    ),
+)

@@ -23,6 +23,7 @@ from aot.graph.ops import checks
 from aot.graph.ops.rescale import finish, offset, rescale
 from aot.graph.ops.single import Constant, byte_lookup, quantisations, ratio, require_no_zero_points, require_types, single
 from aot.graph.ops.tabulated import Function, nearest, tabulated
+from aot.graph.support import litert, micro
 
 _QUANTISED = (DType.INT8, DType.INT16)
 
@@ -184,18 +185,28 @@ def _sqrt(site: Site, x: Expr, constant: Constant) -> Expr:
 _INTEGERS = (DType.INT8, DType.INT16, DType.INT32, DType.INT64)
 
 OPERATORS = (
-    single("ABS", _abs, _abs_check),
-    _float("CEIL", lambda x: Unary("ceil", x)),
-    _wave("COS", trigonometry.cosine),
-    _tabulated("EXP", floatmath.exp, lambda site: nearest(np.exp)),
-    _float("FLOOR", lambda x: Unary("floor", x)),
-    _tabulated("LOG", floatmath.log, _log_of),
-    _plain("LOGICAL_NOT", lambda x: Unary("not", x), DType.BOOL),
-    _plain("NEG", lambda x: Unary("neg", x), DType.FLOAT32, *_INTEGERS),
-    _float("ROUND", _round),
-    single("RSQRT", _rsqrt, _rsqrt_check),
-    _plain("SIGN", _sign, DType.FLOAT32, DType.INT32),
-    _wave("SIN", trigonometry.sine),
-    single("SQRT", _sqrt, _check),
-    _float("SQUARE", lambda x: mul(x, x)),
+    single("ABS", _abs, _abs_check).supports(micro("int8, int16, float32"), litert("int32"), notes="Exact."),
+    _float("CEIL", lambda x: Unary("ceil", x)).supports(micro("float32"), notes="Exact."),
+    _wave("COS", trigonometry.cosine).supports(micro("float32"), notes="Within 3 ulp of the exact result, also of large angles."),
+    _tabulated("EXP", floatmath.exp, lambda site: nearest(np.exp)).supports(
+        micro("float32"), litert("int8, int16"), notes="float32 within 1.1 ulp; integers are LiteRT's tables."
+    ),
+    _float("FLOOR", lambda x: Unary("floor", x)).supports(micro("float32"), notes="Exact."),
+    _tabulated("LOG", floatmath.log, _log_of).supports(
+        micro("float32"), litert("int8, int16"), notes="float32 within 1 ulp; integers are LiteRT's tables."
+    ),
+    _plain("LOGICAL_NOT", lambda x: Unary("not", x), DType.BOOL).supports(micro("bool"), notes="Exact."),
+    _plain("NEG", lambda x: Unary("neg", x), DType.FLOAT32, *_INTEGERS).supports(
+        micro("float32"),
+        litert("int8, int16, int32, int64"),
+        notes="Exact; a quantised number is negated as it stands, as LiteRT does.",
+    ),
+    _float("ROUND", _round).supports(micro("float32"), notes="Exact; halves to even."),
+    single("RSQRT", _rsqrt, _rsqrt_check).supports(micro("int8, int16, float32"), notes="Exact."),
+    _plain("SIGN", _sign, DType.FLOAT32, DType.INT32).supports(litert("float32, int32"), notes="Exact."),
+    _wave("SIN", trigonometry.sine).supports(micro("float32"), notes="Within 3 ulp of the exact result, also of large angles."),
+    single("SQRT", _sqrt, _check).supports(
+        micro("float32"), litert("int8, int16"), notes="float32 is exact; integers are LiteRT's tables."
+    ),
+    _float("SQUARE", lambda x: mul(x, x)).supports(micro("float32"), notes="Exact."),
 )

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from aot.graph.operator import Operator
+from aot.graph.support import ANY
 from aot.graph.variables import refuse_resource
 
 
@@ -34,8 +35,20 @@ def _resource(name: str, options: str | None, read: Any, subgraphs: Any = lambda
 
 
 OPERATORS = (
-    _resource("VAR_HANDLE", "VarHandleOptions", _read_handle),
-    _resource("READ_VARIABLE", "ReadVariableOptions", lambda options: None),
-    _resource("ASSIGN_VARIABLE", "AssignVariableOptions", lambda options: None),
-    _resource("CALL_ONCE", "CallOnceOptions", _read_once, lambda attributes: (attributes,)),
+    _resource("VAR_HANDLE", "VarHandleOptions", _read_handle).supports(
+        *ANY,
+        notes="Variables become state between calls.",
+    ),
+    _resource("READ_VARIABLE", "ReadVariableOptions", lambda options: None).supports(
+        *ANY,
+        notes="A view of the state.",
+    ),
+    _resource("ASSIGN_VARIABLE", "AssignVariableOptions", lambda options: None).supports(
+        *ANY,
+        notes="A new value of the state, of the type and shape of every other one.",
+    ),
+    _resource("CALL_ONCE", "CallOnceOptions", _read_once, lambda attributes: (attributes,)).supports(
+        *ANY,
+        notes="Its sub-graph may assign constants only: they become the initial state.",
+    ),
 )

@@ -17,6 +17,7 @@ from aot.graph.ops import checks
 from aot.graph.ops.movement import MOVABLE
 from aot.graph.primitive import Map, identity
 from aot.graph.shapes import MAX_RANK
+from aot.graph.support import ANY, litert, micro
 
 VIEWABLE = (*MOVABLE, DType.INT4, DType.FLOAT16, DType.FLOAT64)
 """Types of what may be seen under another shape."""
@@ -150,8 +151,21 @@ def _lower_shape(site: Site, lowering: Lowering) -> None:
 
 
 OPERATORS = (
-    Operator("RESHAPE", "ReshapeOptions", _read_reshape, _infer_reshape, _check_view, _compute_view, _lower_view),
-    Operator("SQUEEZE", "SqueezeOptions", _read_squeeze, _infer_squeeze, _check_view, _compute_view, _lower_view),
-    Operator("EXPAND_DIMS", None, lambda options: None, _infer_expand_dims, _check_view, _compute_view, _lower_view),
-    Operator("SHAPE", None, lambda options: None, _infer_shape, _check_shape, _compute_shape, _lower_shape),
+    Operator("RESHAPE", "ReshapeOptions", _read_reshape, _infer_reshape, _check_view, _compute_view, _lower_view).supports(
+        *ANY,
+        notes="A view: no code. The shape must be known at compile time.",
+    ),
+    Operator("SQUEEZE", "SqueezeOptions", _read_squeeze, _infer_squeeze, _check_view, _compute_view, _lower_view).supports(
+        *ANY,
+        notes="A view: no code.",
+    ),
+    Operator("EXPAND_DIMS", None, lambda options: None, _infer_expand_dims, _check_view, _compute_view, _lower_view).supports(
+        micro("int8, int16, float32"),
+        litert("bool, int4, uint8, uint16, int32, uint32, int64, uint64, float16, float64"),
+        notes="A view: no code.",
+    ),
+    Operator("SHAPE", None, lambda options: None, _infer_shape, _check_shape, _compute_shape, _lower_shape).supports(
+        *ANY,
+        notes="A constant.",
+    ),
 )

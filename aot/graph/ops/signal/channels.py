@@ -14,6 +14,7 @@ from aot.graph.operator import Lowering, Memory, Operator, load
 from aot.graph.ops import checks
 from aot.graph.ops.signal.options import Options, option, read_options
 from aot.graph.primitive import Map
+from aot.graph.support import micro
 
 INT16, INT32, UINT32, UINT64 = DType.INT16, DType.INT32, DType.UINT32, DType.UINT64
 
@@ -315,7 +316,9 @@ def _lower_log(site: Site, lowering: Lowering) -> None:
 
 
 OPERATORS = (
-    Operator("SignalFilterBankSquareRoot", "CUSTOM", read_options(), _infer_root, _check_root, _compute_root, _lower_root),
+    Operator("SignalFilterBankSquareRoot", "CUSTOM", read_options(), _infer_root, _check_root, _compute_root, _lower_root).supports(
+        micro("uint64"), notes="To uint32."
+    ),
     Operator(
         "SignalFilterBankSpectralSubtraction",
         "CUSTOM",
@@ -325,8 +328,10 @@ OPERATORS = (
         _compute_subtraction,
         _lower_subtraction,
         memories=_subtraction_memories,
+    ).supports(micro("uint32"), notes="The estimate of the noise is state."),
+    Operator("SignalPCAN", "CUSTOM", read_options("snr_shift"), _infer_gain, _check_gain, _compute_gain, _lower_gain).supports(
+        micro("uint32"), notes="Exact."
     ),
-    Operator("SignalPCAN", "CUSTOM", read_options("snr_shift"), _infer_gain, _check_gain, _compute_gain, _lower_gain),
     Operator(
         "SignalFilterBankLog",
         "CUSTOM",
@@ -335,5 +340,5 @@ OPERATORS = (
         _check_log,
         _compute_log,
         _lower_log,
-    ),
+    ).supports(micro("uint32"), notes="To int16."),
 )

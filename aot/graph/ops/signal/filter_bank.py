@@ -19,6 +19,7 @@ from aot.graph.operator import Lowering, Operator
 from aot.graph.ops import checks
 from aot.graph.ops.signal.options import option, read_options
 from aot.graph.primitive import Reduce
+from aot.graph.support import micro
 
 MAX_CHANNELS = 4096
 MAX_TERMS = 1 << 20
@@ -138,4 +139,8 @@ def _append(site: Site, lowering: Lowering, channels: list[int], rows: list[_Row
     lowering.append(Reduce(site.output.name, (len(rows),), (width,), "add", zero, term, Acc(DType.UINT64), store, nodes=nodes))
 
 
-OPERATORS = (Operator("SignalFilterBank", "CUSTOM", read_options("num_channels"), _infer, _check, _compute, _lower),)
+OPERATORS = (
+    Operator("SignalFilterBank", "CUSTOM", read_options("num_channels"), _infer, _check, _compute, _lower).supports(
+        micro("uint32"), notes="To uint64; sums wrap."
+    ),
+)

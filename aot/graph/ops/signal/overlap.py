@@ -14,6 +14,7 @@ from aot.graph.ops import checks
 from aot.graph.ops.signal.memory import MAX_SAMPLES, history, memory_shapes, require_rows, row_axes
 from aot.graph.ops.signal.options import Options, option, options_of, read_options
 from aot.graph.primitive import Map
+from aot.graph.support import micro
 
 DTYPES = {0: DType.FLOAT32, 7: DType.INT16}
 """By TFLite's number, which the option T holds."""
@@ -100,5 +101,7 @@ def _sum(site: Site, frame: int | None) -> Expr:
 
 
 OPERATORS = (
-    Operator("SignalOverlapAdd", "CUSTOM", read_options("T", "frame_step"), _infer, _check, _compute, _lower, memories=_memories),
+    Operator(
+        "SignalOverlapAdd", "CUSTOM", read_options("T", "frame_step"), _infer, _check, _compute, _lower, memories=_memories
+    ).supports(micro("int16, float32"), notes="The unfinished sums are state; int16 sums saturate."),
 )

@@ -16,6 +16,7 @@ from aot.graph.ops import checks
 from aot.graph.ops.signal import fft
 from aot.graph.ops.signal.fft_lowering import lower_inverse_real_fft, lower_real_fft
 from aot.graph.ops.signal.options import option, options_of, read_options
+from aot.graph.support import micro
 
 MAX_LENGTH = 1 << 16
 DTYPES = {0: DType.FLOAT32, 2: DType.INT32, 7: DType.INT16}
@@ -88,6 +89,12 @@ def _lower_inverse(site: Site, lowering: Lowering) -> None:
 
 _read = read_options("T", "fft_length")
 OPERATORS = (
-    Operator("SignalRfft", "CUSTOM", _read, _infer_forward, _check, _compute_forward, _lower_forward),
-    Operator("SignalIrfft", "CUSTOM", _read, _infer_inverse, _check, _compute_inverse, _lower_inverse),
+    Operator("SignalRfft", "CUSTOM", _read, _infer_forward, _check, _compute_forward, _lower_forward).supports(
+        micro("int16, int32, float32"),
+        notes="float32 is TFLite Micro's wherever neither contracts a multiplication and an addition.",
+    ),
+    Operator("SignalIrfft", "CUSTOM", _read, _infer_inverse, _check, _compute_inverse, _lower_inverse).supports(
+        micro("int16, int32, float32"),
+        notes="float32 is TFLite Micro's wherever neither contracts a multiplication and an addition.",
+    ),
 )

@@ -13,6 +13,7 @@ from aot.graph.operator import Lowering, Operator, load
 from aot.graph.ops import checks
 from aot.graph.ops.signal.options import option, read_options
 from aot.graph.primitive import Map, Reduce
+from aot.graph.support import micro
 
 INT32 = DType.INT32
 
@@ -153,8 +154,12 @@ def _lower_energy(site: Site, lowering: Lowering) -> None:
 
 
 OPERATORS = (
-    Operator("SignalWindow", "CUSTOM", read_options("shift"), _infer_window, _check_window, _compute_window, _lower_window),
-    Operator("SignalFftAutoScale", "CUSTOM", read_options(), _infer_scale, _check_scale, _compute_scale, _lower_scale),
+    Operator(
+        "SignalWindow", "CUSTOM", read_options("shift"), _infer_window, _check_window, _compute_window, _lower_window
+    ).supports(micro("int16"), notes="Exact."),
+    Operator("SignalFftAutoScale", "CUSTOM", read_options(), _infer_scale, _check_scale, _compute_scale, _lower_scale).supports(
+        micro("int16"), notes="Exact, with TFLite Micro's overflow at -32768."
+    ),
     Operator(
         "SignalEnergy",
         "CUSTOM",
@@ -163,5 +168,5 @@ OPERATORS = (
         _check_energy,
         _compute_energy,
         _lower_energy,
-    ),
+    ).supports(micro("int16"), notes="Exact."),
 )

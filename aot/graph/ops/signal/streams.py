@@ -31,6 +31,7 @@ from aot.graph.ops import checks
 from aot.graph.ops.signal.memory import MAX_SAMPLES, history, memory_shapes, require_rows, row_axes
 from aot.graph.ops.signal.options import Options, option, options_of, read_options
 from aot.graph.primitive import Map
+from aot.graph.support import micro
 
 BOOL, INT16, INT32 = DType.BOOL, DType.INT16, DType.INT32
 
@@ -282,6 +283,9 @@ OPERATORS = (
         _compute_framer,
         _lower_framer,
         memories=_framer_memories,
+    ).supports(
+        micro("int16"),
+        notes="The samples still needed are state; outputs that are not valid yet are made of zeros and what has come.",
     ),
     Operator(
         "SignalStacker",
@@ -292,7 +296,7 @@ OPERATORS = (
         _compute_stacker,
         _lower_stacker,
         memories=_stacker_memories,
-    ),
+    ).supports(micro("int16"), notes="As SignalFramer."),
     Operator(
         "SignalDelay",
         "CUSTOM",
@@ -302,5 +306,5 @@ OPERATORS = (
         _compute_delay,
         _lower_delay,
         memories=_delay_memories,
-    ),
+    ).supports(micro("int16"), notes="The delayed samples are state."),
 )
