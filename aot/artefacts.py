@@ -9,6 +9,7 @@ import contextlib
 import json
 import os
 import tempfile
+from importlib.resources import files as files_of_package
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,8 @@ _CPU_CHECKS = (
 )
 """Abilities whose instructions may stand in an object, and how Arm compilers say that the core has them (ACLE; gcc without float
 registers defines the architecture alone)."""
+CUSTOM_HEADER = "aot_custom.h"
+"""The structs of calls to the firmware's functions; the same for every bundle, so that several can share a folder."""
 _C_TYPES = {DType.FLOAT32: "float", DType.BOOL: "uint8_t"}
 
 
@@ -80,6 +83,8 @@ def files(bundle: Bundle) -> dict[str, bytes]:
         f"{bundle.name}.json": (json.dumps(describe(bundle), indent=2) + "\n").encode(),
         "CMakeLists.txt": _render("CMakeLists.txt.j2", bundle).encode(),
     }
+    if bundle.functions:
+        contents[CUSTOM_HEADER] = (files_of_package("aot") / "templates" / CUSTOM_HEADER).read_bytes()
     if bundle.weights is not None:
         contents[f"{bundle.name}.weights.bin"] = bundle.weights
     return contents
@@ -115,6 +120,9 @@ def _entry_view(bundle: Bundle, entry: Entry) -> dict[str, Any]:
     if entry.state_nbytes:
         parameters.append("void *state")
         comments.append(f"state: {bundle.name.upper()}_STATE_SIZE bytes that {bundle.name}_init has filled; the run changes them.")
+    if bundle.functions:
+        lost = f"outputs and state (call {bundle.name}_init)" if entry.state_nbytes else "outputs"
+        comments.append(f"After {bundle.name.upper()}_ERROR_CUSTOM {lost} hold nothing useful.")
     if bundle.weights is not None:
         parameters.append("const void *weights")
     return {
@@ -191,6 +199,7 @@ def describe(bundle: Bundle) -> dict[str, Any]:
         "state_bytes": bundle.state_nbytes,
         "state_align": bundle.init.state_align if bundle.init else 1,
         "init": bundle.init.symbol if bundle.init else None,
+        "functions": list(bundle.functions),
         "entries": [_describe_entry(entry) for entry in bundle.entries],
     }
 

@@ -58,7 +58,8 @@ class Entry:
 
     `int SYMBOL(inputs..., outputs..., void *workspace[, void *state][, const void *weights])`; inputs and outputs are absent with
     `--io workspace`, the state where `state_nbytes` is 0. The one that `initialises` is `int SYMBOL(void *state[, const void *weights])`.
-    Returns 0; -1 for a null pointer; -2 for a misaligned one, before anything is touched. `nodes` are the model's, as read.
+    Returns 0; -1 for a null pointer; -2 for a misaligned one, before anything is touched; -3 at once if a function of the firmware
+    failed. `nodes` are the model's, as read.
     """
 
     symbol: str
@@ -79,7 +80,10 @@ class Entry:
 
 @dataclass(frozen=True, repr=False)
 class Bundle:
-    """An object file and what its user must know. `weights`: their bytes, with `--weights separate` (else they are in the object)."""
+    """An object file and what its user must know. `weights`: their bytes, with `--weights separate` (else they are in the object).
+
+    functions: C functions that the object calls and the firmware must provide: `int FUNCTION(const aot_custom_call *call)`.
+    """
 
     name: str
     backend: str
@@ -93,6 +97,7 @@ class Bundle:
     io_in_workspace: bool = False
     model_sha256: str = ""
     init: Entry | None = None
+    functions: tuple[str, ...] = ()
 
     @property
     def main(self) -> Entry:

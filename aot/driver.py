@@ -21,10 +21,12 @@ from aot.errors import CompileError
 from aot.graph import tflite
 from aot.graph.ir import Graph, Model, Node, Shape
 from aot.graph.ops import OPERATORS
+from aot.graph.ops.firmware import require_declared_shapes, require_functions, require_used
 from aot.graph.passes import PASSES, run_passes
 from aot.graph.passes.memory import widen_variables
 from aot.graph.primitive import Contract, Primitive
 from aot.graph.shapes import fix_shapes
+from aot.llvm.calls import require_foreign
 from aot.llvm.isolation import isolated
 from aot.llvm.module import EmittedObject, EntrySource, emit_bundle
 from aot.lower.build import build_program
@@ -53,6 +55,7 @@ class Options:
     target: CPU name, path of a .yaml, or a Target; triple: any LLVM triple instead; neither: this machine.
     backend: name (default: cmsis-nn for a Cortex-M, else generic). name: of the bundle (default: the file's). shapes: by input label.
     weights: embedded or separate. io: caller or workspace. max_workspace_nbytes: the most the workspace may have.
+    custom: the firmware's C functions by the custom code that they compute (`docs/custom.md`).
     expose: every intermediate buffer becomes a further output (for finding the layer that differs).
     """
 
@@ -67,6 +70,7 @@ class Options:
     position_independent: bool = False
     fuse: bool = True
     inplace: bool = True
+    custom: Mapping[str, str] = field(default_factory=dict)
     expose: bool = False
 
 
@@ -82,10 +86,12 @@ def compile(
     choose("weights", options.weights, ("embedded", "separate"))
     choose("io", options.io, ("caller", "workspace"))
     observe: Observer = observer or (lambda stage, result: None)
+    require_functions(options.custom)
     chosen, backend = resolve_target(options)
-    model = tflite.read_file(path, OPERATORS)
+    model = tflite.read_file(path, OPERATORS, options.custom)
     observe("read", model.main)
     try:
+        require_used(model, options.custom)
         return compile_model(model, chosen, backend, options, observe)
     except CompileError as error:
         raise error.at(Path(path).name) from error
@@ -94,6 +100,7 @@ def compile(
 def compile_model(model: Model, target: Target, backend: Backend, options: Options, observe: Observer) -> Bundle:
     """Compile a model that has been read: every entry, then one object."""
     name = identifier(options.name or Path(model.name).stem)
+    require_foreign(options.custom.values(), name, target)
     graphs = entry_graphs(model, name)
     several = len(graphs) > 1
     prepared = [prepare(graph, shapes_of(graph, model, options), observe, several) for _, graph in graphs]
@@ -133,13 +140,16 @@ def compile_model(model: Model, target: Target, backend: Backend, options: Optio
         io_in_workspace=options.io == "workspace",
         model_sha256=model.sha256,
         init=next((entry for entry in entries if entry.initialises), None),
+        functions=emitted.functions,
     )
 
 
 def prepare(graph: Graph, shapes: Mapping[str, Shape], observe: Observer, shares_variables: bool = False) -> Graph:
     """Fix dynamic shapes, then run the graph passes. `shapes`: by input label or name. Variables that several entries share stay as they are."""
     without = (widen_variables,) if shares_variables else ()
-    return run_passes(fix_shapes(graph, shapes, OPERATORS), OPERATORS, observe, without)
+    fixed = fix_shapes(graph, shapes, OPERATORS)
+    require_declared_shapes(graph, fixed)
+    return run_passes(fixed, OPERATORS, observe, without)
 
 
 def shapes_of(graph: Graph, model: Model, options: Options) -> Mapping[str, Shape]:
@@ -309,4 +319,4 @@ def macs(instruction: Primitive) -> int:
 
 def read_main_graph(path: str | Path, options: Options) -> Graph:
     """The model's main graph as read, with its shapes fixed: what the interpreter runs."""
-    return fix_shapes(tflite.read_file(path, OPERATORS).main, options.shapes, OPERATORS)
+    return fix_shapes(tflite.read_file(path, OPERATORS, options.custom).main, options.shapes, OPERATORS)

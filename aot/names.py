@@ -48,6 +48,14 @@ def unique_identifiers(texts: Iterable[str], fallback: str) -> tuple[str, ...]:
     return tuple(names)
 
 
+def require_function(name: str, what: str) -> None:
+    """CompileError unless a function of the firmware may have this name in C, beside the compiler's own names. `what` it is for."""
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) or name in _RESERVED or len(name) > _LONGEST:
+        raise CompileError(f"{what}: '{name}' can't be the name of a C function")
+    if name.lower().startswith(("aot_", "__")):
+        raise CompileError(f"{what}: names like '{name}' are not the firmware's", hint="they begin with neither aot_ nor __")
+
+
 def choose(kind: str, name: str, valid: Iterable[str]) -> str:
     """`name` if it is valid; otherwise a CompileError that lists the valid ones and the closest match."""
     names = sorted(valid)

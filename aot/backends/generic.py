@@ -1,6 +1,6 @@
 """The generic back end: plain loop nests for any target that LLVM knows. It also covers what other back ends do not claim.
 
-Enters: any instruction but a Call. Leaves: an Implementation, or the sentence why not.
+Enters: any instruction but a Call of a library. Leaves: an Implementation, or the sentence why not.
 Invariant: `constants` holds every constant that the emitter will load, tables of indices included.
 """
 
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from aot.graph.ir import DType
 from aot.graph.primitive import Call, Control, Primitive, reads, writes
+from aot.llvm.calls import arguments_of, call_constants, emit_call
 from aot.llvm.expressions import table_data, table_name, uniform
 from aot.llvm.loops import emit_generic, row_axis, tables_of
 from aot.lower.implementation import Backend, Implementation, Kernel, Rows
@@ -20,26 +21,33 @@ def generic_constants(program: Program, instruction: Primitive) -> tuple[Buffer,
     """The constants that generic code loads: those with more than one value, and index tables."""
     constants = []
     for name in reads(instruction):
-        owner = program[program.storage(name)]
-        if owner.role == "constant" and uniform(owner.data) is None:
-            own = program[name]
-            data = owner.data if owner.data is None else owner.data.reshape(own.shape)
-            constants.append(Buffer(name, own.dtype, own.shape, "constant", data=data, align=own.align))
+        if _is_constant(program, name) and uniform(program[program.storage(name)].data) is None:
+            constants.append(_constant(program, name))
     for table in tables_of(instruction):
         data = table_data(table)
         constants.append(Buffer(table_name(table), DType(data.dtype.name), data.shape, "constant", data=data))
     return tuple({constant.name: constant for constant in constants}.values())
 
 
+def _is_constant(program: Program, name: str) -> bool:
+    return program[program.storage(name)].role == "constant"
+
+
+def _constant(program: Program, name: str) -> Buffer:
+    """A constant with the shape that it has under this name."""
+    own, data = program[name], program[program.storage(name)].data
+    return Buffer(name, own.dtype, own.shape, "constant", data=data if data is None else data.reshape(own.shape), align=own.align)
+
+
 def activations(program: Program, instruction: Primitive) -> tuple[str, ...]:
     """The buffers read that are not constants."""
-    return tuple(name for name in reads(instruction) if program[program.storage(name)].role != "constant")
+    return tuple(name for name in reads(instruction) if not _is_constant(program, name))
 
 
 def claim(program: Program, instruction: Primitive, target: Target) -> Implementation | str:
-    """Any Map, Reduce or Contract, on any target."""
+    """Any Map, Reduce or Contract, and calls of the firmware's functions, on any target."""
     if isinstance(instruction, Call):
-        return f"{instruction.kernel} is a library call"
+        return _claim_call(program, instruction)
     if isinstance(instruction, Control):
         return Implementation("control", instruction, reads(instruction), (), (), emit_generic)
     rows = row_axis(instruction.space)
@@ -52,6 +60,23 @@ def claim(program: Program, instruction: Primitive, target: Target) -> Implement
         emit=emit_generic,
         overwrites=elementwise_overwrites(program, instruction),
         rows=Rows(1 if rows is None else instruction.space[rows]),
+    )
+
+
+def _claim_call(program: Program, call: Call) -> Implementation | str:
+    """The firmware's function. It gets whole buffers, and may write its outputs in any order while it reads."""
+    arguments = arguments_of(call)
+    if arguments is None:
+        return f"{call.kernel} is a library call"
+    constants = [_constant(program, name) for name in reads(call) if _is_constant(program, name)]
+    return Implementation(
+        kernel=f"firmware {call.kernel}",
+        instruction=call,
+        reads=activations(program, call),
+        writes=writes(call),
+        constants=(*constants, *call_constants(arguments)),
+        emit=emit_call,
+        notes=(f"custom operator {arguments.operator}",),
     )
 
 

@@ -53,6 +53,12 @@ def compile_options(function: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--io", type=click.Choice(["caller", "workspace"]), default="caller", help="workspace: inputs and outputs lie in it."
         ),
+        click.option(
+            "--custom",
+            metavar="NAME=C_FUNCTION",
+            multiple=True,
+            help="A function of the firmware computes the custom operator NAME.",
+        ),
         click.option("--max-workspace", metavar="BYTES", type=click.IntRange(0), help="Fail if the workspace would be larger."),
         click.option("--pic", is_flag=True, help="Position-independent code."),
         click.option(
@@ -90,6 +96,7 @@ class Request:
     shapes: tuple[str, ...]
     weights: Literal["embedded", "separate"]
     io: Io
+    custom: tuple[str, ...]
     max_workspace: int | None
     pic: bool
     fuse: bool
@@ -110,6 +117,7 @@ class Request:
             shapes=dict(map(_shape, self.shapes)),
             weights=self.weights,
             io=self.io,
+            custom=_functions(self.custom),
             max_workspace_nbytes=self.max_workspace,
             position_independent=self.pic,
             fuse=self.fuse,
@@ -141,6 +149,18 @@ def _shape(text: str) -> tuple[str, Shape]:
     if not separator or not name or not all(part.isascii() and part.isdigit() for part in parts):
         raise CompileError(f"--shape '{text}' is not NAME=1,96,96,3")
     return name, tuple(map(int, parts))
+
+
+def _functions(texts: tuple[str, ...]) -> dict[str, str]:
+    """`NAME=c_function`s -> {NAME: c_function}."""
+    found: dict[str, str] = {}
+    for text in texts:
+        name, separator, function = text.rpartition("=")
+        if not separator:
+            raise CompileError(f"--custom '{text}' is not NAME=c_function")
+        if found.setdefault(name, function) != function:
+            raise CompileError(f"--custom gives '{name}' two functions, {found[name]} and {function}")
+    return found
 
 
 class Progress:

@@ -13,7 +13,7 @@ from aot.commands.tables import console, table
 from aot.driver import resolve_target
 from aot.errors import CompileError
 from aot.names import choose
-from aot.run import RunResult, place_for, run_bundle, where_names
+from aot.run import RunResult, place_for, require_functions, run_bundle, where_names
 from aot.samples import input_arrays, random_inputs
 
 EXAMPLES = """
@@ -40,6 +40,7 @@ def run(where: str | None, inputs_path: str | None, outputs_path: str | None, se
     check_where(where, request)
     with stoppable():
         bundle = request.bundle()
+        require_functions(bundle, place_for(bundle.target, where or "auto"))
         with request.progress:
             request.progress.stage("running")
             inputs = (

@@ -65,6 +65,8 @@ def print_bundle(bundle: Bundle, paths: Sequence[Path]) -> None:
                 (f"{entry.symbol}: inputs and outputs, the caller's", sum(port.nbytes for port in (*entry.inputs, *entry.outputs)))
             )
     out.print(table(f"{bundle.name} for {bundle.target.name}, back end {bundle.backend}", ("what", "bytes"), rows))
+    for function in bundle.functions:
+        say(f"the firmware provides int {function}(const aot_custom_call *call)")
     for path in paths:
         say(f"wrote {path}")
 

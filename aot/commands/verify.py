@@ -14,6 +14,7 @@ from aot.commands.run import check_where, figures
 from aot.commands.tables import say
 from aot.driver import read_main_graph
 from aot.oracles import INTERPRETER, best_oracle
+from aot.run import place_for, require_functions
 from aot.samples import Sample, golden_samples, random_inputs
 from aot.verify import Verdict, first_difference, verify
 
@@ -48,6 +49,7 @@ def verify_command(
     golden = None if golden_path is None else load_npz(golden_path)
     with stoppable():
         bundle = request.bundle()
+        require_functions(bundle, place_for(bundle.target, where or "auto"))
         with request.progress:
             oracle, expected = _expected(request, bundle, golden_path, golden, samples, seed)
             verdict = verify(bundle, oracle, expected, where or "auto", request.progress.stage)

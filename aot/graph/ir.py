@@ -317,7 +317,7 @@ class Signature:
 
 @dataclass(frozen=True)
 class Model:
-    """A model file as read: its graphs (the first is the main one) and signatures."""
+    """A model file as read: its graphs (the first is the main one) and signatures. custom_codes: of the custom operators it uses."""
 
     name: str
     graphs: tuple[Graph, ...]
@@ -326,6 +326,7 @@ class Model:
     description: str = ""
     constant_nbytes: int = 0
     metadata: Mapping[str, bytes] = field(default_factory=dict)
+    custom_codes: tuple[str, ...] = ()
 
     @property
     def main(self) -> Graph:

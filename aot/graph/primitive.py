@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from aot.graph.expr import Affine, Expr, IndexMap, Load, axis, buffers_read, loads, text
-from aot.graph.ir import Shape
+from aot.graph.ir import DType, Shape
 
 
 @dataclass(frozen=True)
@@ -97,8 +97,32 @@ class Contract:
 
 
 @dataclass(frozen=True)
+class Argument:
+    """A tensor that a C function is told of: number `position` of the Call's `ins` or `outs`. Not quantised: scale 0."""
+
+    position: int
+    dtype: DType
+    shape: Shape
+    scale: float = 0.0
+    zero_point: int = 0
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """What a C function is told (None: an absent input), and the operator of the model that it computes."""
+
+    operator: str
+    inputs: tuple[Argument | None, ...]
+    outputs: tuple[Argument, ...]
+    options: bytes = b""
+
+
+@dataclass(frozen=True)
 class Call:
-    """An opaque kernel: `kernel` is its name, `attributes` its frozen arguments. Reads and writes whole buffers."""
+    """An opaque kernel: `kernel` is its name, `attributes` its frozen arguments. Reads and writes whole buffers.
+
+    With `Arguments` it is a C function of the firmware, which may fail: the run then ends at once.
+    """
 
     kernel: str
     outs: tuple[str, ...]

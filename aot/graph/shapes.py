@@ -15,7 +15,7 @@ import numpy as np
 
 from aot.errors import CompileError, InternalError
 from aot.graph.ir import DType, Graph, Shape, Site, Value
-from aot.graph.operator import Operator
+from aot.graph.operator import Operator, may_fold
 
 MAX_RANK = 8
 MAX_TENSOR_NBYTES = 1 << 30
@@ -51,7 +51,7 @@ def settle_shapes(graph: Graph, operators: Mapping[str, Operator], dynamic: Coll
         site = _typed(site, operator)
         operator.check(site)
         values.update((value.name, value) for value in site.outputs)
-        known.update(_folded(site, operator))
+        known.update(_folded(site, operator) if may_fold(node, operators) else {})
     return replace(graph, values=tuple(values[value.name] for value in graph.values))
 
 

@@ -8,7 +8,7 @@ proportion to the file's size. Field slots are those of TFLite's schema.fbs, ver
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import chain
@@ -22,7 +22,7 @@ from aot.errors import CompileError
 from aot.graph.flatbuffer import Table, options_object, root
 from aot.graph.flexbuffer import read_map
 from aot.graph.ir import Graph, Model, Node, Signature, Value
-from aot.graph.operator import Operator
+from aot.graph.operator import FirmwareCall, Operator
 from aot.graph.shapes import settle_shapes
 from aot.graph.tflite_tensor import Buffers, Tensor, read_tensor
 from aot.graph.variables import States, Variables
@@ -31,14 +31,16 @@ MAX_FILE_NBYTES = 1 << 30
 SCHEMA_VERSION = 3
 MAX_NESTING, MAX_INLINED_NODES = 8, 10_000
 """How deep subgraphs may run others, and how many nodes that may be, each counted as often as it is run from another place."""
-CUSTOM = "CUSTOM"
-"""The builtin operator that stands for one known by its custom code, and what such an operator says its options are."""
+CUSTOM, CUSTOM_BYTES = "CUSTOM", "CUSTOM_BYTES"
+"""CUSTOM: the builtin operator that stands for one known by its custom code, and what such an operator says its options are, if they
+are a map; CUSTOM_BYTES if it wants a `FirmwareCall`: code, function, and the options' bytes as they are."""
+NO_FUNCTIONS: Mapping[str, str] = {}
 OPERATOR_NAMES = {code: name for name, code in vars(BuiltinOperator).items() if isinstance(code, int)}
 OPTIONS_NAMES = {code: name for name, code in vars(BuiltinOptions).items() if isinstance(code, int)}
 OPTIONS2_NAMES = {code: name for name, code in vars(BuiltinOptions2).items() if isinstance(code, int)}
 
 
-def read_file(path: str | Path, operators: Mapping[str, Operator]) -> Model:
+def read_file(path: str | Path, operators: Mapping[str, Operator], functions: Mapping[str, str] = NO_FUNCTIONS) -> Model:
     """The model in a file, named after it. CompileError if it can't be read, or as `read_model`."""
     path = Path(path)
     try:
@@ -49,16 +51,18 @@ def read_file(path: str | Path, operators: Mapping[str, Operator]) -> Model:
         data = path.read_bytes()
     except OSError as error:
         raise CompileError(f"can't be read: {error.strerror}", where=str(path)) from error
-    return read_model(data, path.name, operators)
+    return read_model(data, path.name, operators, functions)
 
 
-def read_model(data: bytes, name: str, operators: Mapping[str, Operator]) -> Model:
+def read_model(data: bytes, name: str, operators: Mapping[str, Operator], functions: Mapping[str, str] = NO_FUNCTIONS) -> Model:
     """The model in these bytes; `name` is the file's name, which errors begin with (the Model's name is its stem).
+
+    functions: the firmware's C functions by the custom code that they compute.
 
     CompileError for whatever is damaged, contradictory or not supported (an operator that is not in `operators`, for one).
     """
     try:
-        return _Reader(bytes(data), operators).model(Path(name).stem)
+        return _Reader(bytes(data), operators, functions).model(Path(name).stem)
     except CompileError as error:
         raise error.at(name) from None
 
@@ -66,9 +70,10 @@ def read_model(data: bytes, name: str, operators: Mapping[str, Operator]) -> Mod
 class _Reader:
     """One file being read. Every index that the file gives is checked where it is used."""
 
-    def __init__(self, data: bytes, operators: Mapping[str, Operator]) -> None:
+    def __init__(self, data: bytes, operators: Mapping[str, Operator], functions: Mapping[str, str]) -> None:
         self.data = data
-        self.operators = operators
+        self.operators, self.functions = operators, functions
+        self.custom_codes: set[str] = set()
         self.root = root(data, b"TFL3", "")
         self.buffers = Buffers(self.root.tables(4, "buffer"))
         self.used_buffers: set[int] = set()
@@ -94,6 +99,7 @@ class _Reader:
             description=self.root.text(3, "description"),
             constant_nbytes=sum(self.buffers.extent(number)[1] for number in self.used_buffers),
             metadata=dict(self._metadata(table) for table in self.root.tables(6, "metadata")),
+            custom_codes=tuple(sorted(self.custom_codes)),
         )
 
     def graph(self, number: int, depth: int = 0) -> Graph:
@@ -191,8 +197,10 @@ class _SubgraphReader:
         if code >= len(self.file.operator_codes):
             table.fail(f"its operator code {code} is not in the file, which has {len(self.file.operator_codes)}")
         name, custom = self.file.operator_codes[code]
-        if name == CUSTOM and custom in self.file.operators and self.file.operators[custom].options == CUSTOM:
-            name = custom
+        if name == CUSTOM:
+            self.file.custom_codes.add(custom)
+            known = custom in self.file.operators and self.file.operators[custom].options == CUSTOM
+            name = custom if known and custom not in self.file.functions else CUSTOM
         outputs = self._indices(table, 2, "outputs")
         label = f" {_label(self.tensor(outputs[0]).value)}" if outputs else ""
         where = f"node {number} {name}{label}"
@@ -203,7 +211,12 @@ class _SubgraphReader:
         inputs = self._indices(table, 1, "inputs", optional=True)
         reads = tuple(None if index < 0 else self._read(index, where) for index in inputs)
         writes = tuple(self._write(index, where) for index in outputs)
-        node = Node(name, reads, writes, operator.read(self._options(table, operator, where)), number)
+        if operator.options == CUSTOM_BYTES:
+            tensors = [None if index < 0 else self.tensor(index) for index in inputs]
+            found: object = self._firmware_call(table, custom, tensors, [self.tensor(index) for index in outputs], where)
+        else:
+            found = self._options(table, operator, where)
+        node = Node(name, reads, writes, operator.read(found), number)
         try:
             return self._resolved(node, operator, [None if index < 0 else self.tensor(index).value for index in inputs])
         except CompileError as error:
@@ -284,13 +297,33 @@ class _SubgraphReader:
 
     def _custom_options(self, table: Table, where: str) -> object:
         """The FlexBuffer map that a custom operator's options are."""
+        data = self._custom_bytes(table, where)
+        try:
+            return read_map(data)
+        except CompileError as error:
+            raise self._error(where, error.what, error.hint) from None
+
+    def _custom_bytes(self, table: Table, where: str) -> bytes:
         if table.number(9, "Q"):
             raise self._error(where, "its custom options lie outside the flatbuffer, which is not supported")
         found = table.numbers(5, "u1", "custom options")
-        try:
-            return read_map(b"" if found is None else found.tobytes())
-        except CompileError as error:
-            raise self._error(where, error.what, error.hint) from None
+        return b"" if found is None else found.tobytes()
+
+    def _firmware_call(
+        self, table: Table, custom: str, inputs: Sequence[Tensor | None], outputs: Sequence[Tensor], where: str
+    ) -> FirmwareCall:
+        """What a function of the firmware is told; CompileError for tensors that it can't have."""
+        function = self.file.functions.get(custom, "")
+        if not function:
+            return FirmwareCall(custom, function)
+        for number, tensor in enumerate(inputs):
+            if tensor is not None and tensor.value.is_variable:
+                raise self._error(where, f"its input {number} is a variable, which a firmware function can't change")
+        for tensor in outputs:
+            if tensor.dynamic and (not tensor.dims or min(tensor.dims) < 1):
+                what = f"the file leaves the shape of its output {_label(tensor.value)} open"
+                raise self._error(where, what, "a firmware function can't say it: convert the model with fixed shapes")
+        return FirmwareCall(custom, function, self._custom_bytes(table, where))
 
     def _indices(self, table: Table, slot: int, what: str, optional: bool = False) -> list[int]:
         """A vector of tensor numbers, each inside the subgraph (-1: absent, where `optional`)."""

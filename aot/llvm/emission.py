@@ -2,6 +2,7 @@
 
 Enters: an implementation, its Program and target. Leaves: a function of an `llvmlite.ir` module,
 `void NAME_k07(reads..., writes..., constants..., [scratch], y0, y1)`, pointers opaque, `y0` and `y1` int32 (output rows [y0, y1)).
+That of a Call returns an int32: 0, or else the run must end.
 Invariant: `noalias` stands only on pointers whose bytes no other pointer of the function reaches.
 """
 
@@ -84,6 +85,8 @@ class KernelFunction:
         for position, (name, argument) in enumerate(zip(names, self.function.args)):
             argument.name = f"p{position}"
             argument.attributes.align = self.align_of(name)
+            if isinstance(self.implementation.instruction, Call):
+                continue  # its structs hand the pointers on
             argument.add_attribute("captures(none)")
             if name in distinct:
                 argument.add_attribute("noalias")
@@ -254,9 +257,10 @@ def parameter_names(implementation: Implementation) -> tuple[str, ...]:
 
 
 def kernel_type(implementation: Implementation) -> ir.FunctionType:
-    """The type of an implementation's function."""
+    """The type of an implementation's function: it returns nothing, or for a Call, which may fail, 0 where it did not."""
     pointers = len(parameter_names(implementation)) + bool(implementation.scratch_nbytes)
-    return ir.FunctionType(ir.VoidType(), [POINTER] * pointers + [I32, I32])
+    returns = I32 if isinstance(implementation.instruction, Call) else ir.VoidType()
+    return ir.FunctionType(returns, [POINTER] * pointers + [I32, I32])
 
 
 def declare_kernel(module: ir.Module, symbol: str, implementation: Implementation) -> ir.Function:

@@ -2,7 +2,7 @@
 
 Enters: an entry's source, its layout, the kernels' symbols. Leaves: the function
 `int SYMBOL(inputs..., outputs..., void *workspace[, void *state][, const void *weights])`.
-Invariant: nothing is read or written before all checks have passed.
+Invariant: nothing is read or written before all checks have passed; after a kernel that failed nothing more is.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from aot.llvm.module import EntrySource
     from aot.lower.plan import Step
 
-NULL_POINTER, MISALIGNED_POINTER = -1, -2
+NULL_POINTER, MISALIGNED_POINTER, CUSTOM_FAILED = -1, -2, -3
 
 
 def build_entry(
@@ -92,10 +92,15 @@ class _Arguments:
             arguments.append(offset_pointer(self.builder, self._block(), self.pool.add(constant)))
         if implementation.scratch_nbytes:
             arguments.append(self._address(self.layout.scratch(step.position)))
-        self.builder.call(kernel, [*arguments, I32(step.y0), I32(step.y1)])
+        result = self.builder.call(kernel, [*arguments, I32(step.y0), I32(step.y1)])
+        if result.type == I32:
+            _return_if(self.builder, self.builder.icmp_signed("!=", result, I32(0)), CUSTOM_FAILED)
 
     def flag(self, name: str) -> Value:
         """A bool buffer of one element, as i1."""
+        program = self.layout.program
+        if (data := program[program.storage(name)].data) is not None:
+            return ir.Constant(ir.IntType(1), int(bool(data.reshape(-1)[0])))
         held = self.builder.load(self._address(self.layout.place(name)), align=1, typ=I8)
         return self.builder.icmp_unsigned("!=", held, I8(0))
 

@@ -1,7 +1,8 @@
 """From plans to one object file.
 
 Enters: a name, a target, and for each entry its plan and ports. Leaves: `EmittedObject`.
-Invariant: the object holds one global function an entry, local functions and one block of constants; nothing writable or undefined.
+Invariant: the object holds one global function an entry, local functions and one block of constants; nothing writable. Undefined are
+the firmware's functions that custom operators call, and nothing else.
 Generic and hand-ordered functions are separate LLVM modules until the passes have run; they are then linked and emitted once.
 """
 
@@ -15,6 +16,7 @@ from llvmlite import ir
 
 from aot.errors import InternalError
 from aot.llvm import elf
+from aot.llvm.calls import called
 from aot.llvm.constants import Pool
 from aot.llvm.emission import KernelFunction, declare_kernel, local_attributes, parameter_names
 from aot.llvm.entry import build_entry
@@ -63,6 +65,7 @@ class EmittedObject:
 
     code_nbytes, weights_nbytes: what code, and weights with tables, take in flash. weights: the block, if it is not in the object.
     function_nbytes: code size of each function. stack_nbytes: bound over all call paths of the entry, its own frame included.
+    functions: C functions that the firmware must provide, sorted (their stack is not counted).
     """
 
     object: bytes
@@ -71,6 +74,7 @@ class EmittedObject:
     weights: bytes | None
     layer_symbols: Mapping[str, tuple[str, ...]]
     stack_nbytes: Mapping[str, int]
+    functions: tuple[str, ...] = ()
     function_nbytes: Mapping[str, int] = field(default_factory=dict)
 
     def __str__(self) -> str:
@@ -98,10 +102,11 @@ def emit_bundle(
     compiler = Compiler(target, position_independent)
     exported = [source.symbol for source in sources]
     linked = compiler.link(assembly.modules(compiler), exported)
-    finished = complete(compiler, linked, exported, assembly.ordered, name)
+    finished = complete(compiler, linked, exported, assembly.ordered, name, assembly.functions)
     code = elf.finish(finished.emission.object, bare_metal=not (target.is_host or "linux" in target.triple))
-    if missing := elf.undefined(code):
-        raise InternalError(f"the object has undefined symbols: {', '.join(missing)}")
+    functions = tuple(sorted(assembly.functions))
+    if (missing := elf.undefined(code)) != functions:
+        raise InternalError(f"the object has undefined symbols: {', '.join(missing)}, not those of: {', '.join(functions)}")
     text_nbytes, data_nbytes = elf.sizes(code)
     block = assembly.pool.block()
     return EmittedObject(
@@ -111,6 +116,7 @@ def emit_bundle(
         weights=block if assembly.separate else None,
         layer_symbols=layers,
         stack_nbytes={symbol: deepest(symbol, finished.calls, finished.emission.frames, target) for symbol in exported},
+        functions=functions,
         function_nbytes=elf.functions(code),
     )
 
@@ -123,6 +129,7 @@ class _Assembly:
         self.main = ir.Module(name)
         self.styles = {style: ir.Module(f"{name}_{style}") for style in STYLES}
         self.pool = Pool(name)
+        self.functions: set[str] = set()
         self.count = 0
 
     def add(self, source: EntrySource) -> tuple[str, ...]:
@@ -152,6 +159,7 @@ class _Assembly:
             alignment=self._alignment(implementation, layout),
             distinct=layout.distinct(position),
         )
+        self.functions |= called(implementation.instruction)
         implementation.emit(function)
         function.finish()
         declare_kernel(self.main, symbol, implementation)

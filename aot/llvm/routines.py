@@ -2,7 +2,7 @@
 
 Enters: a linked module. Leaves: its object code, complete. Only the routines that the object asks for are added (division, 64-bit
 arithmetic, floats in software, blocks of memory), under the names that LLVM uses: libgcc's, the Arm run-time ABI's, C's.
-Invariant: the finished object has no undefined symbol.
+Invariant: the finished object has no undefined symbol but those that are the firmware's.
 """
 
 from __future__ import annotations
@@ -45,10 +45,15 @@ class Finished:
     calls: Mapping[str, Collection[str]]
 
 
-def complete(compiler: Compiler, module: bytes, exported: Collection[str], ordered: bool, name: str) -> Finished:
-    """Emit a module with the routines that it needs. CompileError if the target needs one that is not known here."""
+def complete(
+    compiler: Compiler, module: bytes, exported: Collection[str], ordered: bool, name: str, firmware: Collection[str] = ()
+) -> Finished:
+    """Emit a module with the routines that it needs. CompileError if the target needs one that is not known here.
+
+    firmware: functions that stay undefined.
+    """
     first = compiler.emit(module, ordered)
-    missing = elf.undefined(first.object)
+    missing = [symbol for symbol in elf.undefined(first.object) if symbol not in firmware]
     if not missing:
         return Finished(first, compiler.calls(module))
     routines, made = _closed(compiler, missing, name)

@@ -5,18 +5,19 @@ Enters: a bundle and inputs. Leaves: `RunResult`. Invariant: what is executed is
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from aot.bundle import Bundle, Entry
 from aot.errors import CompileError, InternalError
+from aot.run.callbacks import Function
 from aot.run.memory import takes_state
 from aot.run.result import RunResult
 from aot.target import Target
 
-__all__ = ["RunResult", "default_where", "initial_state", "place_for", "run_bundle", "where_names"]
+__all__ = ["RunResult", "default_where", "initial_state", "place_for", "require_functions", "run_bundle", "where_names"]
 
 _WHERE = ("host", "unicorn", "qemu", "renode")
 
@@ -55,41 +56,53 @@ def run_bundle(
     *,
     limit: int | None = None,
     state: bytes | None = None,
+    functions: Mapping[str, Function] | None = None,
 ) -> RunResult:
     """Run an entry (the main one) once, on the inputs in the entry's order, each with its port's shape and dtype.
 
     where: auto, host, unicorn, qemu, renode. limit: instructions after which the code counts as hung.
     state: what the run before left (`RunResult.state`); None: NAME_init is run first, at the same place.
-    CompileError: inputs that do not fit, a place that does not suit the target or is not installed.
+    functions: Python functions in the place of the firmware's, by their C names; on the host alone.
+    CompileError: firmware functions that are missing here, inputs that do not fit, a place that does not suit the target or is not installed.
     InternalError: the code accessed memory outside its buffers, broke the call standard, hung, or returned an error.
     """
     entry = entry or bundle.main
     place = place_for(bundle.target, where)
+    require_functions(bundle, place, functions or {})
     limit = limit or 1_000_000_000 + 2_000 * sum(layer.macs for layer in entry.layers)
     if takes_state(entry):
-        held = initial_state(bundle, where) if state is None else state
+        held = initial_state(bundle, where, functions) if state is None else state
         inputs = [*inputs, np.frombuffer(held, np.uint8)]
-    result = _run(place, bundle, entry, inputs, limit)
+    result = _run(place, bundle, entry, inputs, limit, functions or {})
     if not entry.state_nbytes:
         return result
     return replace(result, outputs=result.outputs[:-1], state=result.outputs[-1].tobytes())
 
 
-def initial_state(bundle: Bundle, where: str = "auto") -> bytes:
+def require_functions(bundle: Bundle, place: str, functions: Collection[str] = ()) -> None:
+    """CompileError if the object calls functions of the firmware that are not among these, or can't be called at this place."""
+    if missing := [name for name in bundle.functions if place != "host" or name not in functions]:
+        what = f"{bundle.name} calls functions of the firmware ({', '.join(missing)}), so that it runs only there"
+        raise CompileError(what, hint="from Python, Python functions can stand for them: docs/custom.md")
+
+
+def initial_state(bundle: Bundle, where: str = "auto", functions: Mapping[str, Function] | None = None) -> bytes:
     """What NAME_init writes. InternalError for a bundle without state."""
     if bundle.init is None:
         raise InternalError(f"{bundle.name} has no state")
-    state = run_bundle(bundle, [], where, bundle.init).state
+    state = run_bundle(bundle, [], where, bundle.init, functions=functions).state
     assert state is not None
     return state
 
 
-def _run(place: str, bundle: Bundle, entry: Entry, inputs: Sequence[np.ndarray], limit: int) -> RunResult:
+def _run(
+    place: str, bundle: Bundle, entry: Entry, inputs: Sequence[np.ndarray], limit: int, functions: Mapping[str, Function]
+) -> RunResult:
     """Run an entry at a place; for one with state its bytes are the last of the inputs, and of the outputs."""
     if place == "host":
         from aot.run import host
 
-        return host.run(bundle, entry, inputs)
+        return host.run(bundle, entry, inputs, functions)
     if place == "unicorn":
         from aot.run import emulate
 
