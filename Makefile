@@ -7,7 +7,7 @@ WORKERS ?= auto
 N ?= 10000
 SEED ?= 0
 .DEFAULT_GOAL := help
-.PHONY: help demo test check golden sweep fuzz bench renode format clean system
+.PHONY: help demo test check golden sweep fuzz bench renode docs format clean system
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -49,6 +49,9 @@ bench: $(VENV)/.test ## Instructions, RAM and flash of the real models, as a tab
 
 renode: $(VENV)/.test system ## The sample firmware under Renode (where it is installed), and the same ELFs on QEMU
 	@$(BIN)/python -m bundles.emulate
+
+docs: $(VENV)/.test ## Write docs/operators.md again from the tables (and from the real models, where they are)
+	@$(BIN)/python docs/generate.py
 
 format: $(VENV)/.test ## Format the sources
 	@$(BIN)/ruff check --fix . && $(BIN)/ruff format .

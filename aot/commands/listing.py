@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
-
 import click
 
 from aot.commands.common import print_json
 from aot.commands.tables import console, say, table
+from aot.graph.operator import Operator
 from aot.graph.ops import OPERATORS
+from aot.graph.support import ORACLES
 from aot.names import choose
 from aot.target import load_target, target_names
 
@@ -17,18 +17,31 @@ from aot.target import load_target, target_names
 @click.argument("name", required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def ops(name: str | None, as_json: bool) -> None:
-    """List the operators that can be compiled."""
+    """List the operators that can be compiled, with their types: whose results ours equal, or "alone" where nobody else has the type."""
     names = sorted(OPERATORS) if name is None else [choose("operator", name.upper(), OPERATORS)]
     if as_json:
-        print_json({"operators": [{"name": each, "family": _family(each)} for each in names]})
+        print_json({"operators": [_data(OPERATORS[each]) for each in names]})
         return
-    console().print(table(f"{len(names)} operators", ("operator", "family"), [(each, _family(each)) for each in names]))
+    rows = [(each, *(_types(OPERATORS[each], oracle) for oracle in ORACLES)) for each in names]
+    console().print(table(f"{len(names)} operators", ("operator", *(_HEADINGS[oracle] for oracle in ORACLES)), rows))
+    if name is not None:
+        for each in OPERATORS[names[0]].support:
+            if each.note:
+                say(f"{', '.join(each.types)}: {each.note}")
+        say(OPERATORS[names[0]].notes)
 
 
-def _family(name: str) -> str:
-    """What the operator's family takes: the first line of its file."""
-    module = sys.modules[OPERATORS[name].lower.__module__]
-    return (module.__doc__ or "").strip().partition("\n")[0]
+_HEADINGS = {"TFLite Micro": "types as TFLite Micro", "LiteRT": "as LiteRT", "numpy": "alone"}
+
+
+def _data(operator: Operator) -> dict[str, object]:
+    """What an operator says of itself, for JSON."""
+    support = [{"types": list(each.types), "oracle": each.oracle, "note": each.note} for each in operator.support]
+    return {"name": operator.name, "support": support, "notes": operator.notes}
+
+
+def _types(operator: Operator, oracle: str) -> str:
+    return ", ".join(kind for each in operator.support if each.oracle == oracle for kind in each.types)
 
 
 @click.command(epilog="\b\nExamples:\n  aot targets\n  aot targets --json")

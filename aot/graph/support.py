@@ -10,10 +10,11 @@ A name is that of the value an operator is about ("int8"). Where weights, or the
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 Oracle = Literal["TFLite Micro", "LiteRT", "numpy"]
 """numpy: no other implementation has the type; `compute` says the meaning."""
+ORACLES: tuple[Oracle, ...] = get_args(Oracle)
 
 
 @dataclass(frozen=True)

@@ -65,6 +65,15 @@ def test_help_has_examples(capsys: pytest.CaptureFixture[str], command: str) -> 
     assert code == 0 and f"aot {command}" in out.partition("Examples:")[2]
 
 
+def test_ops_says_types(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "ops", "pad", "--json")
+    (found,) = json.loads(out)["operators"]
+    assert code == 0 and found["name"] == "PAD" and found["notes"] == "Constant amounts."
+    assert {each["oracle"] for each in found["support"]} == {"TFLite Micro", "LiteRT", "numpy"} and "int8" in found["support"][0]["types"]
+    code, out, _ = run(capsys, "ops", "gelu")
+    assert code == 0 and "int8, uint8, int16, float32" in out and "within 4 ulp" in out
+
+
 def test_bundle_writes_four_files(capsys: pytest.CaptureFixture[str], model: str, tmp_path: Path) -> None:
     code, out, _ = run(capsys, "bundle", model, "--backend", "cmsis-nn", "--cpu", "cortex-m4", "-o", str(tmp_path / "out"))
     assert code == 0 and "workspace" in out

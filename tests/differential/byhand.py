@@ -113,12 +113,39 @@ SIZES = Tensor((2,), "int64", data=(1, 3))
 SMALL, X2 = Fill(0, 0, 1), Tensor((1, 3), "int8", 0.05)
 WINDOW = {"padding": "VALID", "stride_h": 1, "stride_w": 1, "fused_activation_function": "NONE"}
 IMAGE, RESULT = Tensor((1, 2, 2, 2), "int8", 0.05), Tensor((1, 1, 1, 2), "int8", 0.05)
+LARGE, AREA = Tensor((1, 3, 3, 2), "int8", 0.05), Tensor((4,), "int32", data=(1, 3, 3, 2))
 WEIGHTED = (
     one("CONV_2D", (IMAGE, Tensor((2, 2, 2, 2), "int8", 0.01, data=SMALL)), (RESULT,), WINDOW),
     one("DEPTHWISE_CONV_2D", (IMAGE, Tensor((1, 2, 2, 2), "int8", 0.01, data=SMALL)), (RESULT,), {**WINDOW, "depth_multiplier": 1}),
+    one("CONV_2D", (IMAGE, Tensor((2, 1, 1, 2), "int8", 0.01, data=SMALL)), (IMAGE,), WINDOW),
+    one("TRANSPOSE_CONV", (AREA, Tensor((2, 2, 2, 2), "int8", 0.01, data=SMALL), IMAGE), (LARGE,), WINDOW),
+    one("BATCH_MATMUL", (X2, Tensor((2, 3), "int8", 0.01, data=SMALL)), (Tensor((1, 2), "int8", 0.05),), {"adj_y": True}),
     one("FULLY_CONNECTED", (X2, Tensor((2, 3), "int8", 0.01, data=SMALL)), (Tensor((1, 2), "int8", 0.05),), {}),
 )
+DETECTION = {
+    "max_detections": 5,
+    "max_classes_per_detection": 1,
+    "use_regular_nms": False,
+    "nms_score_threshold": 0.3,
+    "nms_iou_threshold": 0.5,
+    "num_classes": 3,
+    **{f"{name}_scale": 10.0 for name in "yxhw"},
+}
+BOXES = {
+    "float32": (None, Tensor((12, 4), "float32", data=Fill(0, 1, 2))),
+    "uint8": (0.004, Tensor((12, 4), "uint8", 0.004, data=Fill(0, 100, 200))),
+    "int8": (0.004, Tensor((12, 4), "int8", 0.004, data=Fill(0, 50, 100))),
+}
 OTHERS = (
+    *(
+        one(
+            "TFLite_Detection_PostProcess",
+            (Tensor((1, 12, 4), dtype, scale), Tensor((1, 12, 4), dtype, scale), anchors),
+            tuple(Tensor(shape, "float32") for shape in ((1, 5, 4), (1, 5), (1, 5), (1,))),
+            DETECTION,
+        )
+        for dtype, (scale, anchors) in BOXES.items()
+    ),
     one("QUANTIZE", (Tensor((3,), "float32"),), (X,), {}),
     one("QUANTIZE", (Tensor((3,), "int16", 0.01),), (Tensor((3,), "int32", 0.001),), {}),
     *(one("QUANTIZE", (Tensor((3,), "int32", 0.001),), (Tensor((3,), dtype, 0.05),), {}) for dtype in ("int8", "int16")),

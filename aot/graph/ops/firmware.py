@@ -15,6 +15,7 @@ from aot.errors import CompileError
 from aot.graph.ir import DType, Graph, Model, Shape, Site, Value
 from aot.graph.operator import FirmwareCall, Lowering, Operator
 from aot.graph.primitive import Argument, Arguments, Call
+from aot.graph.support import alone
 from aot.names import require_function
 
 MAX_TENSORS = 64
@@ -108,4 +109,9 @@ def _argument(value: Value, position: int) -> Argument:
     return Argument(position, value.dtype, value.shape, scale, zero_point)
 
 
-OPERATORS = (Operator("CUSTOM", "CUSTOM_BYTES", lambda call: call, _infer, _check, _compute, _lower, folds=False),)
+OPERATORS = (
+    Operator("CUSTOM", "CUSTOM_BYTES", lambda call: call, _infer, _check, _compute, _lower, folds=False).supports(
+        alone("any"),
+        notes="Every other custom operator, with `--custom NAME=c_function`: the firmware computes it (docs/custom.md).",
+    ),
+)

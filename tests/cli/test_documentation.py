@@ -1,0 +1,50 @@
+"""docs/operators.md is what the tables say, and the figures in it are good ones."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+
+import pytest
+
+from aot.graph.ops import OPERATORS
+from tests.shared import ROOT
+
+
+@pytest.fixture(scope="module")
+def generate():
+    spec = importlib.util.spec_from_file_location("generate", ROOT / "docs" / "generate.py")
+    assert spec and spec.loader
+    module = sys.modules["generate"] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.slow
+def test_the_page_is_up_to_date(generate) -> None:
+    assert generate.PAGE.read_text() == generate.page(), "run make docs"
+
+
+def test_every_operator_has_a_line() -> None:
+    text = (ROOT / "docs" / "operators.md").read_text()
+    assert not [name for name in OPERATORS if f"| `{name}` |" not in text]
+
+
+def test_wake_words_need_half_of_tflite_micros_arena_at_most() -> None:
+    rows = json.loads((ROOT / "docs" / "measured.json").read_text())["wake_words"]
+    assert len(rows) == 6
+    assert all(2 * (row["state"] + row["workspace"]) <= row["arena"] for row in rows)
+
+
+@pytest.mark.slow
+def test_the_figures_are_those_of_today(generate) -> None:
+    """Where the models are: memory is what the page says, and so are the refusals."""
+    figures = json.loads(generate.MEASURED.read_text())
+    if not generate.MODELS.is_dir():
+        pytest.skip("the real models are not beside the repository")
+    for row in figures["wake_words"]:
+        bundle = generate.aot.compile(generate.MODELS / f"{row['model']}.tflite", generate.CPU)
+        assert (bundle.state_nbytes, bundle.workspace_nbytes) == (row["state"], row["workspace"]), "run make docs"
+    for row in figures["refused"]:
+        assert generate.refusal(row["model"]).replace("|", "/") == row["sentence"], "run make docs"
