@@ -3,7 +3,7 @@
 Enters: a float64 expression. Leaves: a float64 expression with a few multiplications and additions of float64, and no division.
 Invariant: within EXP_RELATIVE of the exact result for |x| <= EXP_FARTHEST; a NaN gives a NaN.
 
-Method: x = n * ln2 / 32 + r; 2^(n mod 32 / 32) from a table, e^r by a polynomial whose small terms are float32.
+Method: x = n * ln2 / 64 + r; 2^(n mod 64 / 64) from a table, e^r by a polynomial whose small terms are float32.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ from aot.graph.expr import Binary, Bitcast, Cast, Const, Expr, Lookup, Select, a
 from aot.graph.floatmath import ROUND, polynomial
 from aot.graph.ir import DType
 
-EXP_RELATIVE = 2.0**-45
+EXP_RELATIVE = 2.0**-44
 EXP_FARTHEST = 200.0
 """What lies farther from 0 counts as this: times a float32 that is not 0, e^x is beyond float32 there."""
 
-_STEPS = 32
+_STEPS = 64
 _SMALL_TERMS = (1 / 3, 1 / 12, 1 / 60)
-"""(2 * (e^r - 1 - r) - r^2) / r^3 on |r| <= ln2 / 64."""
+"""(2 * (e^r - 1 - r) - r^2) / r^3 on |r| <= ln2 / 128."""
 
 
 def double(value: float) -> Const:
     return Const(float(value), DType.FLOAT64)
 
 
-def half_powers() -> np.ndarray:
-    """2^(k / 32) / 2 for k = 0..31: the table that `exp` looks into."""
-    return np.array([2.0 ** (step / _STEPS) / 2 for step in range(_STEPS)])
+def exp_table(factor: float) -> np.ndarray:
+    """factor / 2 * 2^(k / 64) for k = 0..63: what `exp` looks into. `factor` is a power of 2 near 1."""
+    return np.array([factor / 2 * 2.0 ** (step / _STEPS) for step in range(_STEPS)])
 
 
 def exp(x: Expr, table: str) -> Expr:
-    """e^x; `table`: the name of a constant that holds `half_powers()`.
+    """factor * e^x; `table`: the name of a constant that holds `exp_table(factor)`.
 
     2 * e^r = 2 + r * (2 + r) + r^3 * (small terms), exact enough in float32 for the last.
     """

@@ -98,7 +98,8 @@ class _Run:
             if len(buffer.slide) <= len(turns):
                 start = buffer.offset + sum(step * turn for step, turn in zip(buffer.slide, turns))
                 raw = self.arrays[self.program.storage(buffer.name)].reshape(-1).view(np.uint8)[start : start + buffer.nbytes]
-                self.arrays[buffer.name] = raw.view(buffer.dtype.np).reshape(buffer.shape)
+                if raw.size == buffer.nbytes:  # else it belongs to another loop, which has fewer turns
+                    self.arrays[buffer.name] = raw.view(buffer.dtype.np).reshape(buffer.shape)
 
 
 def _storage(buffer: Buffer, inputs: Mapping[str, np.ndarray], state: dict[str, np.ndarray]) -> np.ndarray:
