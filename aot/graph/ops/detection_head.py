@@ -16,7 +16,7 @@ from aot.graph.ir import DType, Site, Value
 from aot.graph.ops import checks
 
 BYTES = (DType.UINT8, DType.INT8)
-MAX_BOXES, MAX_CLASSES, MAX_SCORES, MAX_SLOTS = 1 << 17, 1 << 12, 1 << 24, 1 << 12
+MAX_BOXES, MAX_CLASSES, MAX_SCORES, MAX_SLOTS = 1 << 16, 1 << 12, 1 << 24, 1 << 12
 """The most anchors, classes, class predictions, and slots for detections (each turn of the suppression's loop fills one)."""
 DETECTIONS_PER_CLASS = 100
 """Where the options do not say."""

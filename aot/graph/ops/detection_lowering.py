@@ -1,4 +1,4 @@
-"""TFLite_Detection_PostProcess as primitives: decode the boxes above the threshold, then a loop of which each turn takes the best one left.
+"""TFLite_Detection_PostProcess as primitives: decode the boxes above the threshold, then take the best one left, turn by turn.
 
 Enters: a site whose operator has checked it. Leaves: Maps, Reduces and Controls. Invariant: the same float operations, in the same
 order, as `compute`; only e^x is not the library's (aot/graph/double.py), or comes from a table where boxes are of 8 bits.
