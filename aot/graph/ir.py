@@ -136,10 +136,11 @@ class Value:
 
     @property
     def content(self) -> np.ndarray:
-        """What a variable holds before the first run: `initial`, or else real 0 everywhere."""
+        """What a variable holds before the first run: `initial`, or else zeros, which for int8 are real ones (as in TFLite)."""
         if self.initial is not None:
             return self.initial
-        zero = self.quantisation.zero_point if self.quantisation and self.quantisation.zero_points else 0
+        real = self.dtype is DType.INT8 and self.quantisation and self.quantisation.zero_points
+        zero = self.quantisation.zero_point if real and self.quantisation else 0
         return np.full(self.shape, zero, self.dtype.np)
 
     @property
@@ -216,6 +217,12 @@ class Graph:
     def weight(self) -> int:
         """Nodes, those of sub-graphs counted as often as a node runs them."""
         return sum(1 + sum(graph.weight for graph in node.graphs) for node in self.nodes)
+
+    @cached_property
+    def computed_nbytes(self) -> int:
+        """Bytes of everything that nodes compute, in sub-graphs too, each turn of a loop counted once."""
+        own = sum(self[name].nbytes for node in self.nodes for name in node.outputs)
+        return own + sum(graph.computed_nbytes for node in self.nodes for graph in node.graphs)
 
     @cached_property
     def by_name(self) -> Mapping[str, Value]:

@@ -52,6 +52,10 @@ def settle_shapes(graph: Graph, operators: Mapping[str, Operator], dynamic: Coll
         operator.check(site)
         values.update((value.name, value) for value in site.outputs)
         known.update(_folded(site, operator) if may_fold(node, operators) else {})
+    for variable, name in graph.updates:
+        if values[variable].shape != values[name].shape:
+            what = f"is assigned {_text(values[name].shape)}, but it is {_text(values[variable].shape)}"
+            raise CompileError(f"the variable '{values[variable].title}' {what}")
     return replace(graph, values=tuple(values[value.name] for value in graph.values))
 
 

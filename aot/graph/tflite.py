@@ -29,8 +29,10 @@ from aot.graph.variables import States, Variables
 
 MAX_FILE_NBYTES = 1 << 30
 SCHEMA_VERSION = 3
-MAX_NESTING, MAX_INLINED_NODES = 8, 10_000
+MAX_NESTING, MAX_INLINED_NODES = 8, 4_000
 """How deep subgraphs may run others, and how many nodes that may be, each counted as often as it is run from another place."""
+MAX_RUN_NODES = 8_000
+"""How many that may be for all entries together."""
 CUSTOM, CUSTOM_BYTES = "CUSTOM", "CUSTOM_BYTES"
 """CUSTOM: the builtin operator that stands for one known by its custom code, and what such an operator says its options are, if they
 are a map; CUSTOM_BYTES if it wants a `FirmwareCall`: code, function, and the options' bytes as they are."""
@@ -80,6 +82,7 @@ class _Reader:
         self.subgraphs: list[_SubgraphReader] = []
         self.graphs: dict[int, Graph | None] = {}
         self.variables = Variables(operators)
+        self.inlined = 0
 
     def model(self, name: str) -> Model:
         if (version := self.root.number(0, "I")) != SCHEMA_VERSION:
@@ -94,7 +97,7 @@ class _Reader:
         return Model(
             name=name,
             graphs=graphs,
-            signatures=tuple(_signature(table, graphs) for table in self.root.tables(7, "signature")),
+            signatures=tuple(_signature(table, self.subgraphs) for table in self.root.tables(7, "signature")),
             sha256=hashlib.sha256(self.data).hexdigest(),
             description=self.root.text(3, "description"),
             constant_nbytes=sum(self.buffers.extent(number)[1] for number in self.used_buffers),
@@ -141,6 +144,7 @@ class _SubgraphReader:
         self.found: dict[int, Tensor] = {}
         self.written: set[str] = set()
         self.states = States(self.file.variables, "" if number == 0 else f"{self.name}_")
+        self.initialises = False
 
     def graph(self, depth: int) -> Graph:
         """The subgraph, `depth` levels below the one that is an entry of the model."""
@@ -148,7 +152,7 @@ class _SubgraphReader:
         inputs = self._inputs()
         read = (self._node(number, table) for number, table in enumerate(self.table.tables(3, "node")))
         nodes = tuple(node for node in read if node is not None)
-        outputs = tuple(self._output(index) for index in self._indices(self.table, 2, "outputs"))
+        outputs = tuple(self._output(index) for index in self.arguments(2, "output"))
         values = {tensor.value.name: tensor.value for tensor in self.found.values()} | self.states.values
         updates = self.states.updates
         order = dict.fromkeys(chain(inputs, *((*node.inputs, *node.outputs) for node in nodes), outputs, *updates))
@@ -159,6 +163,10 @@ class _SubgraphReader:
             return settle_shapes(graph, self.file.operators, dynamic)
         except CompileError as error:
             raise self._error(error.where, error.what, error.hint) from None
+
+    def arguments(self, slot: int, what: str) -> list[int]:
+        """The tensors that are the subgraph's inputs or outputs."""
+        return self._indices(self.table, slot, f"{what}s")
 
     def tensor(self, index: int) -> Tensor:
         """A tensor by its number, read when it is first needed."""
@@ -173,7 +181,7 @@ class _SubgraphReader:
 
     def _inputs(self) -> tuple[str, ...]:
         names: dict[str, None] = {}
-        for index in self._indices(self.table, 1, "inputs"):
+        for index in self.arguments(1, "input"):
             value = self.tensor(index).value
             if value.name in names:
                 raise self._error("", f"lists the input {_label(value)} twice")
@@ -234,7 +242,8 @@ class _SubgraphReader:
                 assert node.inputs[1] is not None
                 return self.states.assign(handle, self._value(node.inputs[1]))
             case "CALL_ONCE", [], () if graphs:
-                return self.file.variables.run_once(graphs[0])
+                self.initialises = True
+                return self.states.initialise(graphs[0])
             case (("VAR_HANDLE" | "READ_VARIABLE" | "ASSIGN_VARIABLE" | "CALL_ONCE"), _, _):
                 raise CompileError(f"has {len(inputs)} inputs and {len(node.outputs)} outputs")
         if any(value is not None and value.name in self.states.handles for value in inputs):
@@ -252,6 +261,11 @@ class _SubgraphReader:
             raise CompileError(
                 f"its subgraphs have {graph.weight} nodes in {graph.nesting} levels, more than {MAX_INLINED_NODES} in {MAX_NESTING}"
             )
+        self.file.inlined += 0 if self.depth else graph.weight
+        if self.file.inlined > MAX_RUN_NODES:
+            raise CompileError(f"the subgraphs that nodes run have more than {MAX_RUN_NODES} nodes together")
+        if self.file.subgraphs[index].initialises:
+            raise CompileError(f"runs subgraph {index}, which has a CALL_ONCE: only an entry of the model may")
         return graph
 
     def _value(self, name: str) -> Value:
@@ -344,21 +358,21 @@ def _label(value: Value) -> str:
     return f"'{value.title}'"
 
 
-def _signature(table: Table, graphs: tuple[Graph, ...]) -> Signature:
+def _signature(table: Table, subgraphs: Sequence[_SubgraphReader]) -> Signature:
     """A named entry, its argument names in the graph's own order. An argument that it does not name has the tensor's label."""
     number = table.number(4, "I")
-    if number >= len(graphs):
-        table.fail(f"its subgraph {number} is not in the file, which has {len(graphs)}")
-    graph = graphs[number]
-    inputs, outputs = (_argument_names(table, graph, *side) for side in ((0, "input", graph.inputs), (1, "output", graph.outputs)))
+    if number >= len(subgraphs):
+        table.fail(f"its subgraph {number} is not in the file, which has {len(subgraphs)}")
+    inputs, outputs = (_argument_names(table, subgraphs[number], slot, what) for slot, what in ((0, "input"), (1, "output")))
     return Signature(table.text(2, "key"), number, inputs, outputs)
 
 
-def _argument_names(table: Table, graph: Graph, slot: int, what: str, names: tuple[str, ...]) -> tuple[str, ...]:
-    found = {}
+def _argument_names(table: Table, subgraph: _SubgraphReader, slot: int, what: str) -> tuple[str, ...]:
+    """`slot`: of the vector, in the signature; that of the subgraph is the next one."""
+    tensors, found = subgraph.arguments(slot + 1, what), dict[int, str]()
     for argument in table.tables(slot, what):
-        name = f"t{argument.number(1, 'I')}"
-        if name not in names:
-            argument.fail(f"tensor {name[1:]} is not an {what} of {graph.name}")
-        found[name] = argument.text(0, "name")
-    return tuple(found.get(name) or graph[name].label for name in names)
+        tensor = argument.number(1, "I")
+        if tensor not in tensors:
+            argument.fail(f"tensor {tensor} is not an {what} of {subgraph.name}")
+        found[tensor] = argument.text(0, "name")
+    return tuple(found.get(tensor) or subgraph.tensor(tensor).value.label for tensor in tensors)

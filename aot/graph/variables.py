@@ -16,7 +16,10 @@ import numpy as np
 
 from aot.errors import CompileError, InternalError
 from aot.graph.ir import Graph, Node, Shape, Value
-from aot.graph.operator import Operator
+from aot.graph.operator import Operator, may_fold
+
+MAX_INITIAL_NBYTES = 1 << 24
+"""Bytes that an initialisation may compute, all its values together: it runs while the model is read."""
 
 
 class Variables:
@@ -41,10 +44,9 @@ class Variables:
     def run_once(self, graph: Graph) -> None:
         """Run an initialisation graph now: what it assigns is what the variables hold before the first run.
 
-        CompileError if it has inputs, and so can't be run at compile time.
+        CompileError if it can't be run at compile time: it has inputs, may not end, or computes too much.
         """
-        if graph.inputs:
-            raise CompileError(f"the initialisation in {graph.name} has inputs")
+        self._require_short(graph)
         arrays = {value.name: value.data for value in graph.values if value.data is not None}
         arrays |= {value.name: self.initial.get(value.name, value.content) for value in graph.values if value.is_variable}
         for node in graph.nodes:
@@ -53,6 +55,24 @@ class Variables:
             arrays.update(zip(node.outputs, results, strict=True))
         for variable, name in graph.updates:
             self.initial[variable] = np.array(arrays[name]).reshape(graph[variable].shape)
+
+    def _require_short(self, graph: Graph) -> None:
+        if graph.inputs:
+            raise CompileError(f"the initialisation in {graph.name} has inputs")
+        for node in graph.nodes:
+            if not may_fold(node, self.operators):
+                raise CompileError(f"the initialisation in {graph.name} has a {node.op} that can't be run at compile time")
+        if graph.computed_nbytes > MAX_INITIAL_NBYTES:
+            raise CompileError(
+                f"the initialisation in {graph.name} computes {graph.computed_nbytes} bytes, more than {MAX_INITIAL_NBYTES}"
+            )
+
+    def reset(self, name: str, value: Value) -> None:
+        """A variable that is assigned `value` somewhere holds that one's zero point before the first run, in each of its bytes."""
+        if name not in self.initial:
+            zero = value.quantisation.zero_point if value.quantisation and value.quantisation.zero_points else 0
+            content = np.full(value.nbytes, zero & 255, np.uint8)
+            self.initial[name] = content.view(value.dtype.np).reshape(value.shape)
 
     def initialised(self, graph: Graph) -> Graph:
         """The graph with the initial contents that are known by now."""
@@ -85,6 +105,13 @@ class States:
         """VAR_HANDLE: `handle` stands for the variable of this key."""
         self.handles[handle] = self.file.name(key)
 
+    def initialise(self, graph: Graph) -> None:
+        """CALL_ONCE: what the graph assigns is there from the start."""
+        for variable, _ in graph.updates:
+            if variable in self.values:
+                raise CompileError(f"{graph.name} initialises a variable that has been used before it")
+        self.file.run_once(graph)
+
     def read(self, handle: str, out: Value) -> None:
         """READ_VARIABLE: whoever reads `out` reads what the variable holds by now."""
         name = self._named(handle, out)
@@ -96,6 +123,7 @@ class States:
     def assign(self, handle: str, value: Value) -> None:
         """ASSIGN_VARIABLE: the variable holds `value` from now on."""
         name = self._named(handle, value)
+        self.file.reset(name, value)
         self.values[value.name] = value
         self.now[name] = self.changed[name] = value.name
 
@@ -125,6 +153,8 @@ class States:
             value = inputs[position] if position < len(inputs) else None
             if value is not None and not value.is_variable:
                 raise CompileError(f"its input {position} '{value.title}' must be a variable")
+            if value is not None and value.name in [other.name for other in changed]:
+                raise CompileError(f"changes the variable '{value.title}' twice")
             changed += [value] if value is not None else []
         for memory in operator.memories(node.attributes, tuple(inputs)):
             name = f"{self.prefix}node{node.index}_{memory.purpose}"

@@ -8,7 +8,8 @@ no pass may remove it, and no order of a block's instructions frees it.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -88,33 +89,47 @@ def trace(instructions: Sequence[Primitive]) -> Iterator[tuple[int, tuple[int, .
     return walk(range(len(instructions)), ())
 
 
-def part(program: Program, positions: range) -> Program:
-    """The Program of one block's instructions, with what other instructions touch too pinned."""
-    inner = program.instructions[positions.start : positions.stop]
-    outer = (*program.instructions[: positions.start], *program.instructions[positions.stop :])
-    shared = {program.storage(name) for instruction in outer for name in (*reads(instruction), *writes(instruction))}
-    shared |= {program.storage(name) for name in program.outputs}
+def parts(program: Program) -> tuple[Program, ...]:
+    """A Program for each block: its instructions and the buffers that they name. What other instructions touch too is pinned."""
+    found = [program.instructions[positions.start : positions.stop] for positions in blocks(program.instructions)]
+    named = [dict.fromkeys(_named(instructions)) for instructions in found]
+    touching = Counter(storage for names in named for storage in dict.fromkeys(map(program.storage, names)))
+    pinned = {storage for storage, count in touching.items() if count > 1}
+    marks = (instruction for instruction in program.instructions if isinstance(instruction, Control))
+    pinned.update(map(program.storage, (*program.outputs, *_named(marks))))
+    order = {buffer.name: number for number, buffer in enumerate(program.buffers)}
+    return tuple(_part(program, instructions, names, pinned, order) for instructions, names in zip(found, named))
+
+
+def _named(instructions: Iterable[Primitive]) -> list[str]:
+    return [name for instruction in instructions for name in (*reads(instruction), *writes(instruction))]
+
+
+def _part(
+    program: Program, instructions: tuple[Primitive, ...], names: Iterable[str], pinned: Collection[str], order: Mapping[str, int]
+) -> Program:
+    kept = sorted(dict.fromkeys((*names, *map(program.storage, names))), key=lambda name: order[name])
+    buffers = (program[name] for name in kept)
     buffers = tuple(
-        replace(buffer, role="state") if buffer.name in shared and buffer.role in ("temporary", "output") else buffer
-        for buffer in program.buffers
+        replace(buffer, role="state") if buffer.name in pinned and buffer.role in ("temporary", "output") else buffer
+        for buffer in buffers
     )
-    return replace(program, buffers=buffers, instructions=inner, outputs=())
+    known = frozenset(kept)
+    inputs = tuple(name for name in program.inputs if name in known)
+    return replace(program, buffers=buffers, instructions=instructions, inputs=inputs, outputs=())
 
 
 def blockwise(run: Callable[[Program], Program]) -> Callable[[Program], Program]:
-    """The pass `run`, applied to each block of a Program by itself."""
+    """The pass `run`, which makes no buffers, applied to each block of a Program by itself."""
 
     @functools.wraps(run)
     def on_blocks(program: Program) -> Program:
         if not any(isinstance(instruction, Control) for instruction in program.instructions):
             return run(program)
-        buffers = program.by_name
         instructions: list[Primitive] = []
-        for positions in blocks(program.instructions):
-            done = run(part(replace(program, buffers=tuple(buffers.values())), positions))
-            buffers = {**{buffer.name: buffer for buffer in done.buffers}, **buffers}
-            instructions += done.instructions
+        for positions, inner in zip(blocks(program.instructions), parts(program)):
+            instructions += run(inner).instructions
             instructions += program.instructions[positions.stop : positions.stop + 1]
-        return without_unused(replace(program, buffers=tuple(buffers.values()), instructions=tuple(instructions)))
+        return without_unused(replace(program, instructions=tuple(instructions)))
 
     return on_blocks

@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from aot.graph.primitive import reads, writes
-from aot.lower.blocks import blocks, part
+from aot.lower.blocks import blocks, parts
 from aot.lower.draft import disjoint
 from aot.lower.lifetime import use_of
 from aot.lower.plan import Schedule, Step
@@ -37,8 +37,8 @@ def schedule(program: Program, choices: tuple[Choice, ...], io: Io = "caller", i
     straight-line block is ordered by itself.
     """
     order: list[int] = []
-    for positions in blocks(program.instructions):
-        inner = program if len(positions) == len(program.instructions) else part(program, positions)
+    found = blocks(program.instructions)
+    for positions, inner in zip(found, parts(program) if len(found) > 1 else (program,)):
         found = _best_order(inner, choices[positions.start : positions.stop], io, inplace)
         order += [positions.start + position for position in found]
         order += range(positions.stop, min(positions.stop + 1, len(program.instructions)))

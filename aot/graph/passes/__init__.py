@@ -29,9 +29,11 @@ def optimise_subgraphs(graph: Graph) -> Graph:
     """The graphs that nodes run, after every pass that does not look at variables."""
     if not any(node.graphs for node in graph.nodes):
         return graph
-    nodes = (
-        replace(node, graphs=tuple(run_passes(inner) for inner in node.graphs)) if node.graphs else node for node in graph.nodes
-    )
+    done: dict[int, Graph] = {}
+    for node in graph.nodes:
+        for inner in node.graphs:
+            done[id(inner)] = done.get(id(inner)) or run_passes(inner)
+    nodes = (replace(node, graphs=tuple(done[id(inner)] for inner in node.graphs)) if node.graphs else node for node in graph.nodes)
     return replace(graph, nodes=tuple(nodes))
 
 
