@@ -18,6 +18,7 @@ from aot import verify as verification
 from aot.bundle import Bundle
 from aot.driver import Options
 from aot.run import RunResult
+from aot.samples import Sample
 from tests import one_operator
 from tests.one_operator import T
 from tests.shared import ROOT
@@ -155,14 +156,14 @@ def test_verify_names_the_first_layer_that_differs(model: str, monkeypatch: pyte
     """A layer whose compiled code is wrong (its result is changed after the run) is the one that is named."""
     genuine = verification.run_bundle
 
-    def wrong(bundle: Bundle, inputs: Sequence[np.ndarray], where: str) -> RunResult:
-        result = genuine(bundle, inputs, where)
+    def wrong(bundle: Bundle, inputs: Sequence[np.ndarray], where: str, state: bytes | None = None) -> RunResult:
+        result = genuine(bundle, inputs, where, state=state)
         changed = [output.copy() for output in result.outputs]
         changed[0].reshape(-1)[3] += 1
         return replace(result, outputs=tuple(changed))
 
     monkeypatch.setattr(verification, "run_bundle", wrong)
-    text = verification.first_difference(model, Options(), [np.zeros((1, 6, 6, 4), np.int8)], "host")
+    text = verification.first_difference(model, Options(), [Sample((np.zeros((1, 6, 6, 4), np.int8),), ())], "host")
     assert "first layer that differs: layer small_k00" in text and "node 0 CONV_2D" in text and "1 elements, by 1 at most" in text
 
 

@@ -26,7 +26,7 @@ Pass = Callable[[Graph], Graph]
 
 
 def optimise_subgraphs(graph: Graph) -> Graph:
-    """The graphs that nodes run, after every pass that does not look at variables."""
+    """Graphs that nodes run -> the same after every pass that does not look at variables."""
     if not any(node.graphs for node in graph.nodes):
         return graph
     done: dict[int, Graph] = {}
