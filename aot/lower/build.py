@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from aot.errors import InternalError
 from aot.graph.expr import Load
-from aot.graph.operator import Lowering
-from aot.graph.primitive import Map, identity, reads, writes
+from aot.graph.operator import Lowering, Window
+from aot.graph.primitive import Control, Map, identity, reads, writes
 from aot.lower.program import Buffer, Program, Role
 
 if TYPE_CHECKING:
@@ -40,12 +40,14 @@ def build_program(graph: Graph, operators: Mapping[str, Operator]) -> Program:
 
 @dataclass
 class _Builder:
-    """The Program under construction. `base` maps a view to the buffer whose bytes it shares."""
+    """The Program under construction. `base` maps a view to the buffer whose bytes it shares; `starts` a lowering's prefix to its
+    first instruction."""
 
     graph: Graph
     operators: Mapping[str, Operator]
     buffers: dict[str, Buffer] = field(default_factory=dict)
     base: dict[str, str] = field(default_factory=dict)
+    starts: dict[str, int] = field(default_factory=dict)
     inlined: int = 0
     instructions: list[Primitive] = field(default_factory=list)
 
@@ -91,11 +93,12 @@ class _Builder:
             raise site.error("this operator is not supported")
         start = len(self.instructions)
         lowering = Lowering(node.outputs[0] if node.outputs else f"node{index}", index, [], [], inline_graph=self.inline)
+        self.starts[lowering.prefix] = start
         self.operators[node.op].lower(site, lowering)
         self.take(lowering)
-        written = {name for primitive in self.instructions[start:] for name in writes(primitive)}
+        written = {self.root(name) for primitive in self.instructions[start:] for name in writes(primitive)}
         for output in site.outputs:
-            if output.name not in written:
+            if self.root(output.name) not in written:
                 self.alias(output, site.input(0), index)
 
     def take(self, lowering: Lowering) -> None:
@@ -104,10 +107,33 @@ class _Builder:
             if value.name not in self.buffers:
                 self.add(value, "constant" if value.is_constant else "temporary")
         for name, window in lowering.windows.items():
-            self.base[name] = window.base
-            self.buffers[name] = replace(self.buffers[name], offset=window.offset, slide=window.slide)
+            if name not in self.base:
+                self.open(name, window, self.repeats(self.starts[lowering.prefix]))
         self.instructions += [replace(primitive, nodes=(lowering.node,)) for primitive in lowering.primitives]
         lowering.primitives.clear()
+
+    def open(self, name: str, window: Window, around: int) -> None:
+        """Make a buffer a window on another, or on a copy of a constant. `around`: the loops around the node, whose own slide it."""
+        base = self.root(window.base)
+        if self.buffers[base].data is not None:
+            copy = replace(self.buffers[base], name=self.free(f"{base}_copy"), role="temporary", data=None)
+            self.buffers[copy.name] = copy
+            self.copy(copy.name, base, ())
+            base = copy.name
+        self.base[name] = base
+        slide = (*[0] * around, *window.slide) if window.slide else ()
+        self.buffers[name] = replace(self.buffers[name], offset=window.offset, slide=slide)
+
+    def repeats(self, stop: int) -> int:
+        """How many loops are open in front of an instruction."""
+        opened: list[bool] = []
+        for instruction in self.instructions[:stop]:
+            match instruction:
+                case Control("repeat" | "if" as kind):
+                    opened.append(kind == "repeat")
+                case Control("end"):
+                    opened.pop()
+        return sum(opened)
 
     def inline(self, lowering: Lowering, graph: Graph, inputs: Sequence[str]) -> tuple[str, ...]:
         """Append the nodes of a sub-graph that the lowered node runs; see `Lowering.inline`. Its inputs are views of `inputs`."""

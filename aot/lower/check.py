@@ -73,14 +73,18 @@ class _Replay:
         return ends
 
     def _local(self) -> dict[int, list[str]]:
-        """For the position of each loop's end the storages that nothing outside the loop touches: each turn writes them anew."""
+        """For the position of each loop's end the storages that nothing outside the loop touches, nor the caller: each turn writes
+        them anew."""
+        callers = set(map(self.program.storage, (*self.program.inputs, *self.program.outputs)))
         touched: dict[str, list[int]] = {}
         for position, step in enumerate(self.plan.schedule.steps):
             chosen = self.plan.schedule.implementation(step)
             for name in self.storages((*chosen.reads, *chosen.writes)):
                 touched.setdefault(name, []).append(position)
         return {
-            end: [name for name, positions in touched.items() if start < positions[0] and positions[-1] < end]
+            end: [
+                name for name, positions in touched.items() if start < positions[0] and positions[-1] < end and name not in callers
+            ]
             for start, end in loops(self.plan.schedule.instructions)
         }
 
@@ -222,7 +226,7 @@ def written_bytes(program: Program, instruction: Primitive, storage: str, counts
         return through
     for turns in itertools.product(*(range(count) for count, step in zip(counts, out.slide) if step)):
         start = out.offset + sum(step * turn for step, turn in zip(filter(None, out.slide), turns))
-        found[start : start + out.nbytes] |= through
+        found[start : start + through.size] |= through
     return found
 
 

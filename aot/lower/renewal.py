@@ -19,6 +19,7 @@ from aot.lower.indexing import linear
 if TYPE_CHECKING:
     from aot.graph.expr import Affine
     from aot.graph.ir import Shape
+    from aot.graph.primitive import Primitive
     from aot.lower.program import Program
 
 
@@ -106,9 +107,20 @@ def _ascends(position: Affine, space: Shape) -> bool:
 
 
 def _shared(program: Program, copy: Map, source: str) -> Program:
-    """The Program without the copy, its source being a view of the state."""
+    """The Program without the copy, its source being a view of the state; what copied the state to itself is gone too."""
     buffers = tuple(
         replace(buffer, base=copy.out) if buffer.name == source or buffer.base == source else buffer for buffer in program.buffers
     )
     left = tuple(instruction for instruction in program.instructions if instruction is not copy)
-    return without_unused(replace(program, buffers=buffers, instructions=left))
+    shared = replace(program, buffers=buffers, instructions=left)
+    return without_unused(replace(shared, instructions=tuple(each for each in left if not _is_idle(each, copy.out, shared))))
+
+
+def _is_idle(instruction: Primitive, state: str, program: Program) -> bool:
+    """Whether an instruction copies the state to itself."""
+    if not isinstance(instruction, Map) or not isinstance(instruction.value, Load) or program.storage(instruction.out) != state:
+        return False
+    value = instruction.value
+    same = program.storage(value.buffer) == state and value.dtype is program[instruction.out].dtype
+    whole = not program[value.buffer].is_window and not program[instruction.out].is_window
+    return same and whole and reads_at_position(value, instruction.space, program) and writes_at_position(instruction, program)
