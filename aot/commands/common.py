@@ -36,7 +36,7 @@ def compile_options(function: Callable[..., Any]) -> Callable[..., Any]:
         ),
         click.option("--cpu", metavar="NAME", help="A CPU of `aot targets`, or the path of your own .yaml."),
         click.option("--target", "triple", metavar="TRIPLE", help="Any LLVM triple instead of --cpu (back end generic)."),
-        click.option("--name", metavar="NAME", help="Name of the bundle (default: the model's file name)."),
+        click.option("--name", metavar="NAME", help="Name of the bundle (default: the model's file name), made a C identifier."),
         click.option(
             "--shape",
             "shapes",

@@ -27,7 +27,7 @@ Examples:
 @click.option("--text", is_flag=True, help="Print the graph, one line a node.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def inspect(model: str, text: bool, as_json: bool) -> None:
-    """Show MODEL's interface, operators and sizes, and which nodes can't be compiled."""
+    """Show what is in MODEL, and which nodes can't be compiled."""
     read = read_file(model, Lenient(OPERATORS))
     if as_json:
         print_json(describe(read))

@@ -17,7 +17,10 @@ from aot.target import load_target, target_names
 @click.argument("name", required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def ops(name: str | None, as_json: bool) -> None:
-    """List the operators that can be compiled, with their types: whose results ours equal, or "alone" where nobody else has the type."""
+    """List the operators that can be compiled, with their types.
+
+    A type stands under the implementation whose results ours equal, or under "alone" where nobody else has it. Names are TFLite's.
+    """
     names = sorted(OPERATORS) if name is None else [choose("operator", name.upper(), OPERATORS)]
     if as_json:
         print_json({"operators": [_data(OPERATORS[each]) for each in names]})
@@ -47,7 +50,10 @@ def _types(operator: Operator, oracle: str) -> str:
 @click.command(epilog="\b\nExamples:\n  aot targets\n  aot targets --json")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def targets(as_json: bool) -> None:
-    """List the CPUs that have a name; any LLVM triple works with --target, and a YAML file of your own with --cpu."""
+    """List the CPUs that have a name.
+
+    Any LLVM triple works with --target, and a YAML file of your own with --cpu.
+    """
     known = [load_target(name) for name in target_names()]
     if as_json:
         print_json(

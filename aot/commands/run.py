@@ -35,7 +35,10 @@ Examples:
 @click.option("--seed", type=click.IntRange(0), default=0, help="Seed of the random input.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object, and nothing else.")
 def run(where: str | None, inputs_path: str | None, outputs_path: str | None, seed: int, as_json: bool, **arguments: Any) -> None:
-    """Run MODEL's compiled bundle, in process or in an emulator."""
+    """Run MODEL's compiled bundle, in process or in an emulator.
+
+    One inference; with state, the first after NAME_init. Prints its figures and outputs.
+    """
     request = Request(**arguments, as_json=as_json)
     check_where(where, request)
     with stoppable():

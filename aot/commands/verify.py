@@ -42,7 +42,7 @@ def verify_command(
     """Run MODEL's compiled bundle and compare every output.
 
     Integers must be equal, floats within 1e-5 of the largest. Compares with the golden file if one is given, else with TFLite Micro or
-    LiteRT if installed, else with aot's own interpreter.
+    LiteRT if installed, else with aot's own interpreter. With state, each run goes on from the one before.
     """
     request = Request(**arguments, as_json=as_json)
     check_where(where, request)
