@@ -19,6 +19,7 @@ _RESERVED = frozenset(
     noexcept not not_eq nullptr operator or or_eq private protected public register reinterpret_cast restrict return short signed
     sizeof static static_assert static_cast struct switch template this thread_local throw true try typedef typeid typename union
     unsigned using virtual void volatile wchar_t while xor xor_eq main workspace weights state
+    int8_t int16_t int32_t int64_t uint8_t uint16_t uint32_t uint64_t errno linux unix i386
     """.split()
 )
 _LONGEST = 63

@@ -270,7 +270,7 @@ class _SubgraphReader:
 
     def _value(self, name: str) -> Value:
         """A value by its name, as far as the subgraph has been read."""
-        return self.states.values[name] if name in self.states.values else self.tensor(int(name[1:])).value
+        return self.states.values[name] if name in self.states.values else self.tensor(int(name.rpartition("t")[2])).value
 
     def _read(self, index: int, where: str) -> str:
         value = self.tensor(index).value

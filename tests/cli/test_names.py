@@ -15,6 +15,7 @@ def test_examples() -> None:
     assert identifier("int") == "model_int"
     assert identifier("") == "model"
     assert unique_identifiers(["a", "A", "a"], "input") == ("a", "a_1", "a_2")
+    assert unique_identifiers(["int8_t", "linux"], "input") == ("input_int8_t", "input_linux"), "types and macros of a C compiler"
 
 
 @given(st.lists(st.text(), max_size=6))

@@ -72,6 +72,10 @@ def test_batch_to_space(dtype: str) -> None:
             agree(batch_to_space(shape, (high, wide), crops, dtype), bound=0.0)
 
 
+def test_crops_that_leave_nothing() -> None:
+    agree(batch_to_space((4, 1, 1, 1), (2, 2), ((1, 1), (0, 0))), oracle=litert_runs)
+
+
 @pytest.mark.parametrize("dtype", OTHERS)
 def test_blocks_of_other_types(dtype: str) -> None:
     same(space_to_batch((1, 4, 2, 1), (2, 1), ((0, 0), (0, 0)), dtype), lambda x: np.concatenate((x[:, ::2], x[:, 1::2])))

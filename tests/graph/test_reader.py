@@ -209,6 +209,22 @@ def test_a_variable_that_was_assigned_is_read_as_what_it_holds_by_then():
     assert graph.outputs == ("t1",) and graph.updates == (("variable0", "t1"),)
 
 
+def test_a_variable_tensor_of_a_further_subgraph_assigned_to_a_resource():
+    m = ModelBuilder()
+    x = m.tensor("x", (4,), "float32")
+    m.end_subgraph([x], [x])
+    held, handle, out = (
+        m.tensor("held", (4,), "float32", variable=True),
+        m.tensor("h", (1,), "resource"),
+        m.tensor("r", (4,), "float32"),
+    )
+    m.operator("VAR_HANDLE", [], [handle], {"shared_name": "a"})
+    m.operator("ASSIGN_VARIABLE", [handle, held], [])
+    m.operator("READ_VARIABLE", [handle], [out])
+    graph = read(m.build([], [out])).graphs[1]
+    assert graph.outputs == ("subgraph1_t0",) and graph.updates == (("variable0", "subgraph1_t0"),)
+
+
 def test_both_operator_code_fields():
     data = one.unary("RELU", dtype="float32")
     (code,) = root(data, b"TFL3", "").tables(1, "operator code")

@@ -120,6 +120,9 @@ class Piece:
     count: int
 
 
+NOTHING = Piece(0, 0, 0, 0)
+
+
 def pieces(step: int, start: int, stop: int) -> tuple[Piece, ...]:
     """The positions [start, stop) of an axis of blocks of `step`: whole blocks, and what is left of the first and the last one."""
     if stop <= start:
@@ -134,9 +137,9 @@ def pieces(step: int, start: int, stop: int) -> tuple[Piece, ...]:
 
 
 def _lower_batch_to_space(site: Site, lowering: Lowering) -> None:
-    """One Map for each combination of pieces (one without crops, at most nine); space as in `_lower_space_to_batch`."""
+    """One Map for each combination of pieces (one without crops, or if nothing is left; at most nine); space as in `_lower_space_to_batch`."""
     block, amounts, out = block_shape(site), borders(site), site.output
-    parts = [pieces(step, before, before + size) for step, (before, _), size in zip(block, amounts, out.shape[1:])]
+    parts = [pieces(step, before, before + size) or (NOTHING,) for step, (before, _), size in zip(block, amounts, out.shape[1:])]
     for chosen in itertools.product(*parts):
         _append_pieces(site, lowering, block, chosen)
 
