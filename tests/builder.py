@@ -75,6 +75,7 @@ class _Operator:
     table: str | None
     options: Mapping[str, object]
     custom_options: bytes | None
+    intermediates: Sequence[int] | None = None
 
 
 @dataclass
@@ -150,13 +151,15 @@ class ModelBuilder:
         version: int = 1,
         custom_code: str | None = None,
         custom_options: bytes | None = None,
+        intermediates: Sequence[int] | None = None,
     ) -> None:
         """Append a node. `options=None` writes no options table; `table` overrides the operator's own one."""
         code = (getattr(tflite.BuiltinOperator, op), custom_code, version)
         if code not in self.codes:
             self.codes.append(code)
         table = table or (options_table(op) if options is not None else None)
-        self.graphs[-1].operators.append(_Operator(self.codes.index(code), inputs, outputs, table, options or {}, custom_options))
+        node = _Operator(self.codes.index(code), inputs, outputs, table, options or {}, custom_options, intermediates)
+        self.graphs[-1].operators.append(node)
 
     def signature(self, key: str, inputs: Mapping[str, int], outputs: Mapping[str, int], subgraph: int = 0) -> None:
         self.signatures.append((key, inputs, outputs, subgraph))
@@ -271,8 +274,9 @@ class _Writer:
             else {"BuiltinOptionsType": union, "BuiltinOptions": options}
         )
         custom = None if node.custom_options is None else self.bytes(node.custom_options)
-        inputs, outputs = self.numbers(node.inputs), self.numbers(node.outputs)
-        return self.table("Operator", OpcodeIndex=node.code, Inputs=inputs, Outputs=outputs, CustomOptions=custom, **fields)
+        vectors = {"Inputs": node.inputs, "Outputs": node.outputs, "Intermediates": node.intermediates}
+        lists = {name: self.numbers(numbers) for name, numbers in vectors.items()}
+        return self.table("Operator", OpcodeIndex=node.code, CustomOptions=custom, **lists, **fields)
 
     def options(self, table: str, options: Mapping[str, object]) -> int:
         camel = {"".join(word[:1].upper() + word[1:] for word in name.split("_")): value for name, value in options.items()}

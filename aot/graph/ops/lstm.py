@@ -10,6 +10,7 @@ Source: tflite-micro, tensorflow/lite/micro/kernels/unidirectional_sequence_lstm
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -218,21 +219,22 @@ def _compute(site: Site, *inputs: np.ndarray | None) -> tuple[np.ndarray, ...]:
     return results, arrays["hidden"].reshape(hidden.shape), arrays["cell"].reshape(state.shape)
 
 
-def _product(site: Site, side: int, inputs: tuple[np.ndarray | None, ...]):
+def _product(site: Site, side: int, inputs: tuple[np.ndarray | None, ...]) -> Callable[[np.ndarray], np.ndarray]:
     """The function from activations (batch, K) to a side's part of the gates (batch, 4, S)."""
     of = _side(site, side)
-    matrix, bias = of.matrix, of.bias
-    if matrix is None:
+    if of.matrix is not None and of.bias is not None:
+        matrix, bias = of.matrix, of.bias
+    else:
         matrix = np.stack([np.asarray(inputs[position]) for position in WEIGHTS[side]])
-        bias = np.stack([np.asarray(inputs[position]) for position in BIASES]) if side == DATA else np.zeros((), np.float32)
+        bias = np.stack([np.asarray(inputs[position]) for position in BIASES]) if side == DATA else np.zeros((1, 1), np.float32)
     right = matrix.astype(np.float64)
 
     def product(x: np.ndarray) -> np.ndarray:
         with np.errstate(all="ignore"):
             total = np.einsum("bk,gsk->bsg", x.astype(np.float64), right)
             if isinstance(of.ending, Real):
-                return (total.astype(np.float32) + np.transpose(bias)).swapaxes(1, 2)
-            return of.ending.finish(total.astype(np.int64) + np.transpose(bias), None).swapaxes(1, 2)
+                return (total.astype(np.float32) + bias.T).swapaxes(1, 2)
+            return of.ending.finish(total.astype(np.int64) + bias.T, None).swapaxes(1, 2)
 
     return product
 
