@@ -103,6 +103,11 @@ def has_elements(dtype: DType) -> bool:
     return dtype not in (DType.STRING, DType.RESOURCE, DType.VARIANT, DType.BFLOAT16)
 
 
+def can_be_compiled(dtype: DType) -> bool:
+    """Whether compiled code can hold its elements."""
+    return has_elements(dtype) and dtype not in (DType.COMPLEX64, DType.COMPLEX128)
+
+
 def _with_data(value: Value, data: np.ndarray | None) -> Value:
     return value if data is value.data else replace(value, data=data)
 

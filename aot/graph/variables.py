@@ -17,6 +17,7 @@ import numpy as np
 from aot.errors import CompileError, InternalError
 from aot.graph.ir import Graph, Node, Shape, Value
 from aot.graph.operator import Operator, may_fold
+from aot.graph.shapes import can_be_compiled
 
 MAX_INITIAL_NBYTES = 1 << 24
 """Bytes that an initialisation may compute, all its values together: it runs while the model is read."""
@@ -36,7 +37,9 @@ class Variables:
         return self.named.setdefault(key, f"variable{len(self.named)}")
 
     def check(self, name: str, value: Value) -> None:
-        """CompileError if the variable is used with another type or shape elsewhere."""
+        """CompileError if the variable is used with another type or shape elsewhere, or with a type that it can't hold."""
+        if not can_be_compiled(value.dtype):
+            raise CompileError(f"'{value.title}' is {value.dtype}, which a variable can't hold")
         found = self.types.setdefault(name, (value.dtype, value.shape))
         if found != (value.dtype, value.shape):
             raise CompileError(f"'{value.title}' has another type or shape than its variable has elsewhere")

@@ -10,10 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from aot.errors import InternalError
+from aot.errors import CompileError, InternalError
 from aot.graph.expr import Load
 from aot.graph.operator import Lowering, Window
 from aot.graph.primitive import Control, Map, identity, reads, writes
+from aot.graph.shapes import can_be_compiled
 from aot.lower.program import Buffer, Program, Role
 
 if TYPE_CHECKING:
@@ -67,6 +68,8 @@ class _Builder:
     def add(self, value: Value, role: Role) -> None:
         if value.name in self.buffers:
             raise InternalError(f"graph {self.graph.name}: two buffers would be named %{value.name}")
+        if not can_be_compiled(value.dtype):
+            raise CompileError(f"'{value.title}' is {value.dtype}, which can't be compiled")
         data = None if role == "output" else value.data
         self.buffers[value.name] = Buffer(
             value.name,

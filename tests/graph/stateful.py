@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
+from flatbuffers import flexbuffers
 
 from tests.builder import ModelBuilder
 
@@ -69,7 +70,7 @@ class Sub:
             "STABLEHLO_COMPOSITE",
             inputs,
             outputs,
-            {"decomposition_subgraph_index": number, "name": "test.composite"},
+            {"decomposition_subgraph_index": number, "name": "test.composite", "composite_attributes": flexbuffers.Dumps({})},
             table="StableHLOCompositeOptions",
         )
 

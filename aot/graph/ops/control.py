@@ -16,6 +16,7 @@ import numpy as np
 from aot.graph.ir import DType, Graph, Shape, Site, Value
 from aot.graph.operator import Lowering, Operator
 from aot.graph.primitive import Control
+from aot.graph.shapes import can_be_compiled
 from aot.graph.support import ANY, alone
 
 MAX_TURNS = 1_000_000
@@ -105,7 +106,10 @@ def _infer_composite(site: Site) -> tuple[Shape, ...]:
 
 
 def _check(site: Site) -> None:
-    """The dtypes of the outputs; the rest is checked with the shapes."""
+    """The dtypes of the outputs, and that all can be compiled; the rest is checked with the shapes."""
+    for value in (*site.inputs, *site.outputs):
+        if value is not None and not can_be_compiled(value.dtype):
+            raise site.error(f"'{value.title}' is {value.dtype}, which can't be compiled")
     graph = site.node.graphs[-1]
     _require(site, "outputs", _values(graph, graph.outputs), site.outputs)
 
