@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from aot.errors import InternalError
-from aot.graph.primitive import Control, reads, writes
+from aot.graph.primitive import Control, describe, reads, writes
 from aot.lower.build import without_unused
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def ends(instructions: Sequence[Primitive]) -> dict[int, tuple[int, int]]:
             case Control("leave") if not any(_is(instructions[start], "repeat") for start in opened):
                 raise InternalError(f"a leave at {position} outside every repeat")
     if opened:
-        raise InternalError(f"{instructions[opened[-1]]} at {opened[-1]} has no end")
+        raise InternalError(f"{describe(instructions[opened[-1]])} at {opened[-1]} has no end")
     return found
 
 

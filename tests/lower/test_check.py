@@ -7,13 +7,17 @@ from dataclasses import replace
 import pytest
 
 from aot.errors import InternalError
+from aot.graph.expr import Load
+from aot.graph.ir import DType
+from aot.graph.primitive import Control, Map, identity
 from aot.lower.check import check_plan
 from aot.lower.fuse import fuse
-from aot.lower.implementation import Choice
+from aot.lower.implementation import Choice, Implementation
 from aot.lower.place import plan
 from aot.lower.plan import Lifetime, Plan, Schedule, Step
+from aot.lower.program import Buffer, Program
 from aot.lower.schedule import schedule
-from tests.lower.toy import GraphBuilder, choices
+from tests.lower.toy import GraphBuilder, choices, dummy
 
 
 def residual(scratch: dict[int, int] | None = None, io="caller") -> Plan:
@@ -184,3 +188,51 @@ def test_a_part_of_a_concatenation_that_is_destroyed_between_its_writers() -> No
     blind = replace(apart.schedule, choices=(*apart.schedule.choices[:2], Choice(unseen), apart.schedule.choices[3]))
     with pytest.raises(InternalError, match=r"step 2 \(dummy\) adds to %t4, but its byte 0 belongs to %t2"):
         check_plan(replace(apart, schedule=blind))
+
+
+def looped(held: bool) -> Plan:
+    """a = f(x); repeat 3: b = g(a); c = h(b); end; y = k(c). `held`: what the loop reads is alive through all of it."""
+    shape = (64,)
+
+    def move(out: str, source: str) -> Map:
+        return Map(out, shape, Load(source, identity(1), DType.INT8))
+
+    buffers = tuple(
+        Buffer(name, DType.INT8, shape, role)  # type: ignore[arg-type]
+        for name, role in (("x", "input"), ("a", "temporary"), ("b", "temporary"), ("c", "temporary"), ("y", "output"))
+    )
+    instructions = (move("a", "x"), Control("repeat", None, 3), move("b", "a"), move("c", "b"), Control("end"), move("y", "c"))
+    program = Program("loop", buffers, instructions, ("x",), ("y",))
+    program.verify()
+    chosen = tuple(
+        Choice(
+            Implementation("dummy", each, (), (), (), lambda function: None) if isinstance(each, Control) else dummy(program, each)
+        )
+        for each in instructions
+    )
+    result = plan(Schedule(program, chosen, tuple(Step(position, 0, 1) for position in range(len(chosen)))))
+    return result if held else moved(result, c=result.offset_of["a"])
+
+
+def test_a_loop_whose_second_turn_finds_its_bytes() -> None:
+    result = looped(held=True)
+    check_plan(result)
+    lives = {life.name: (life.first, life.last) for life in result.lifetimes}
+    assert lives["a"][1] >= 4 and lives["c"][0] <= 1, "what goes into or out of a loop lives through all of it"
+
+
+def test_a_loop_whose_second_turn_would_find_overwritten_bytes() -> None:
+    """c on a is right for one turn: a is not read after c is written. The next turn reads a again."""
+    with pytest.raises(InternalError, match=r"step \d+ \(dummy\) reads %a, but its byte 0 belongs to %c"):
+        check_plan(looped(held=False))
+
+
+def test_a_loop_with_scratch_on_what_the_next_turn_reads() -> None:
+    result = looped(held=True)
+    chosen = list(result.schedule.choices)
+    chosen[3] = Choice(replace(chosen[3].implementation, scratch_nbytes=8))
+    lives = (*result.lifetimes, Lifetime("scratch.3", 8, 3, 3))
+    offsets = (*result.offsets, ("scratch.3", result.offset_of["a"]))
+    schedule_ = replace(result.schedule, choices=tuple(chosen))
+    with pytest.raises(InternalError, match=r"reads %a, but its byte 0 belongs to scratch"):
+        check_plan(replace(result, schedule=schedule_, lifetimes=lives, offsets=offsets))
