@@ -72,6 +72,8 @@ def run_bundle(
     limit = limit or 1_000_000_000 + 2_000 * sum(layer.macs for layer in entry.layers)
     if takes_state(entry):
         held = initial_state(bundle, where, functions) if state is None else state
+        if len(held) != entry.state_nbytes:
+            raise CompileError(f"the state given has {len(held)} bytes, that of {bundle.name} has {entry.state_nbytes}")
         inputs = [*inputs, np.frombuffer(held, np.uint8)]
     result = _run(place, bundle, entry, inputs, limit, functions or {})
     if not entry.state_nbytes:

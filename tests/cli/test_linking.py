@@ -10,6 +10,7 @@ import pytest
 
 import aot
 from tests import one_operator
+from tests.graph.stateful import Sub, accumulator, initialiser, model
 
 MAIN = """
 #include "one.h"
@@ -86,3 +87,65 @@ def test_sections(folder: Path, name: str) -> None:
         allocated = {s.name: s["sh_flags"] for s in ELFFile(stream).iter_sections() if s["sh_flags"] & 2 and s["sh_size"]}
     assert set(allocated) == {f".text.aot.{name}", f".rodata.aot.{name}"}
     assert all(not flags & 1 for flags in allocated.values()), "nothing is writable"
+
+
+STATEFUL = """
+#include "keeper.h"
+static unsigned char workspace[KEEPER_WORKSPACE_SIZE + 4u] __attribute__((aligned(8)));
+static unsigned char states[2][(KEEPER_STATE_SIZE + 7u) / 8u * 8u] __attribute__((aligned(KEEPER_STATE_ALIGN < 8u ? 8u : KEEPER_STATE_ALIGN)));
+static float x[KEEPER_INPUT_0_SIZE / sizeof(float)], y[KEEPER_OUTPUT_0_SIZE / sizeof(float)];
+int main(void)
+{
+    int wrong = 0;
+    for (int i = 0; i < 4; i++)
+        x[i] = (float)(i + 1);
+    wrong |= keeper_init(states[0]) | keeper_init(states[1]);
+    for (int number = 1; number <= 3; number++) { /* states[0] sums three times x, states[1] once */
+        wrong |= keeper_run(x, y, workspace, states[0]);
+        for (int i = 0; i < 4; i++)
+            wrong |= y[i] != 5.0f + (float)number * x[i];
+    }
+    wrong |= keeper_run(x, y, workspace, states[1]);
+    for (int i = 0; i < 4; i++)
+        wrong |= y[i] != 5.0f + x[i];
+    wrong |= keeper_init(states[0]);
+    wrong |= keeper_run(x, y, workspace, states[0]);
+    for (int i = 0; i < 4; i++)
+        wrong |= y[i] != 5.0f + x[i];
+    wrong |= keeper_init(0) != KEEPER_ERROR_NULL;
+    return wrong;
+}
+"""
+
+
+def keeper(folder: Path, cpu: str | None) -> None:
+    """state := state + x, from 5; y = state."""
+
+    def main(s: Sub):
+        s.call_once(1)
+        return accumulator(s)
+
+    (folder / "keeper.tflite").write_bytes(model(main, initialiser(5, 5, 5, 5)))
+    aot.write(aot.compile(folder / "keeper.tflite", cpu), folder)
+    (folder / "main.c").write_text(STATEFUL)
+
+
+@pytest.mark.parametrize("abi", FLOATS)
+def test_links_a_model_with_state(tmp_path: Path, abi: str) -> None:
+    gcc = tool("arm-none-eabi-gcc")
+    keeper(tmp_path, "cortex-m4")
+    warnings = ["-Wall", "-Wextra", "-pedantic", "-Werror", "-std=c99", "-nostdlib", "-Wl,--no-warn-rwx-segments", "-Wl,-e,main"]
+    elf = str(tmp_path / "fw.elf")
+    flags = ["-mcpu=cortex-m4", "-mthumb", *FLOATS[abi], *warnings, f"-I{tmp_path}"]
+    sh(gcc, *flags, str(tmp_path / "main.c"), str(tmp_path / "keeper.o"), "-lgcc", "-o", elf)
+    symbols = sh(tool("arm-none-eabi-nm"), "-g", str(tmp_path / "keeper.o")).split()
+    assert [name for name in symbols if name.startswith("keeper")] == ["keeper_init", "keeper_run"]
+
+
+def test_a_program_of_this_machine_runs_two_instances(tmp_path: Path) -> None:
+    cc = tool("gcc")
+    keeper(tmp_path, None)
+    program = str(tmp_path / "program")
+    flags = ["-Wall", "-Wextra", "-pedantic", "-Werror", "-std=c99", f"-I{tmp_path}"]
+    sh(cc, *flags, str(tmp_path / "main.c"), str(tmp_path / "keeper.o"), "-o", program)
+    sh(program)
