@@ -272,10 +272,13 @@ class Graph:
 
     def __str__(self) -> str:
         lines = [f"graph {self.name}({', '.join(str(self[name]) for name in self.inputs)})"]
-        lines += [f"  {self[name]}" for name in (value.name for value in self.values if value.is_constant)]
+        lines += [
+            f"  {value}" for value in self.values if value.is_constant or (value.is_variable and value.name not in self.inputs)
+        ]
         for node in self.nodes:
             lines.append(f"  {node}  # " + ", ".join(str(self[name]).partition(": ")[2] for name in node.outputs))
-        lines += [f"  update {self[name]} := %{value}" for name, value in self.updates]
+            lines += ["    " + line for graph in node.graphs for line in str(graph).splitlines()]
+        lines += [f"  update %{name} := %{value}" for name, value in self.updates]
         lines.append("  return " + ", ".join(f"%{name}" for name in self.outputs))
         return "\n".join(lines)
 

@@ -15,6 +15,7 @@ from aot.driver import Options, compile_model, resolve_target
 from aot.graph.ops import OPERATORS
 from aot.graph.tflite import read_model
 from tests.builder import ModelBuilder
+from tests.graph.stateful import Sub, model
 
 FOLDER = Path(__file__).parent
 STAGES = ("read", "remove_dead_nodes", "build_program", "tabulate", "schedule", "plan")
@@ -63,7 +64,39 @@ def joined() -> bytes:
     return m.build([a, b], [both])
 
 
-MODELS = {"residual": residual, "padded_pool": padded_pool, "joined": joined}
+def sliding() -> bytes:
+    """A window of the last three inputs, which lives in the state: its largest element."""
+
+    def main(s: Sub):
+        x, window = s.value((1, 1, 2)), s.read(s.value((1, 2, 2)))
+        three = s.node("CONCATENATION", [window, x], s.value((1, 3, 2)), {"axis": 1})
+        begin, size = s.constant([0, 1, 0], "int32"), s.constant([1, 2, 2], "int32")
+        s.assign(s.node("SLICE", [three, begin, size], s.value((1, 2, 2))))
+        return [x], [s.node("REDUCE_MAX", [three, s.constant([1], "int32")], s.value((1, 2)))]
+
+    return model(main)
+
+
+def looped() -> bytes:
+    """x is doubled until i is 3: a condition, and a body whose results are held until all of them are there."""
+
+    def main(s: Sub):
+        i, x, j, y = s.value((), "int32"), s.value((1, 2)), s.value((), "int32"), s.value((1, 2))
+        s.loop([i, x], [j, y], 1, 2)
+        return [i, x], [y]
+
+    def condition(s: Sub):
+        i, x = s.value((), "int32"), s.value((1, 2))
+        return [i, x], [s.node("LESS", [i, s.constant(3, "int32")], s.value((), "bool"))]
+
+    def body(s: Sub):
+        i, x = s.value((), "int32"), s.value((1, 2))
+        return [i, x], [s.add(i, s.constant(1, "int32")), s.add(x, x)]
+
+    return model(main, condition, body)
+
+
+MODELS = {"residual": residual, "sliding": sliding, "looped": looped, "padded_pool": padded_pool, "joined": joined}
 
 
 @pytest.mark.golden
@@ -71,9 +104,9 @@ MODELS = {"residual": residual, "padded_pool": padded_pool, "joined": joined}
 def test_text_of_every_stage(name: str) -> None:
     found: dict[str, str] = {}
     options = Options(target="cortex-m4", io="workspace")
-    model = read_model(MODELS[name](), name, OPERATORS)
-    found["read"] = str(model.main)
-    compile_model(model, *resolve_target(options), options, lambda stage, result: found.update({stage: str(result)}))
+    read = read_model(MODELS[name](), name, OPERATORS)
+    found["read"] = str(read.main)
+    compile_model(read, *resolve_target(options), options, lambda stage, result: found.update({stage: str(result)}))
     text = "\n\n".join(f"# after {stage}\n{found[stage]}" for stage in STAGES) + "\n"
     path = FOLDER / f"{name}.txt"
     if os.environ.get("AOT_UPDATE_GOLDEN"):
