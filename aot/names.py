@@ -22,6 +22,8 @@ _RESERVED = frozenset(
     int8_t int16_t int32_t int64_t uint8_t uint16_t uint32_t uint64_t errno linux unix i386
     """.split()
 )
+_STANDARD = re.compile(r"_[A-Z]\w*|u?int\w*_t|U?INT\w*_(MIN|MAX|C|WIDTH)|(SIZE|PTRDIFF|WCHAR|WINT|SIG_ATOMIC)_(MIN|MAX)")
+"""Names that C keeps for itself, and those of <stdint.h>, which the headers include."""
 _LONGEST = 63
 
 
@@ -53,6 +55,8 @@ def require_function(name: str, what: str) -> None:
     """CompileError unless a function of the firmware may have this name in C, beside the compiler's own names. `what` it is for."""
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) or name in _RESERVED or len(name) > _LONGEST:
         raise CompileError(f"{what}: '{name}' can't be the name of a C function")
+    if _STANDARD.fullmatch(name):
+        raise CompileError(f"{what}: the name '{name}' is the C language's own", hint="give the function another name")
     if name.lower().startswith(("aot_", "__")):
         raise CompileError(f"{what}: names like '{name}' are not the firmware's", hint="they begin with neither aot_ nor __")
 

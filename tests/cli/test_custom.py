@@ -48,6 +48,8 @@ def test_refusals(capsys: pytest.CaptureFixture[str], model: str) -> None:
     assert "--custom '=first' names no operator" in line("--custom", "=first")
     for name in ("1st", "a-b", "", "für", "int", "a b", "main", "x" * 64):
         assert f"--custom First: '{name}' can't be the name of a C function" in line("--custom", f"First={name}")
+    for name in ("_Bool", "uintptr_t", "uint_fast8_t", "INT32_C", "UINT8_MAX"):
+        assert f"--custom First: the name '{name}' is the C language's own" in line("--custom", f"First={name}")
     for name in ("aot_first", "__first", "AOT_FLOAT32"):
         assert f"--custom First: names like '{name}' are not the firmware's" in line("--custom", f"First={name}")
     assert "the model has no custom operator 'Third' (its custom operators: First, Second)" in line(
