@@ -21,7 +21,7 @@ from aot.errors import CompileError
 from aot.graph import tflite
 from aot.graph.ir import Graph, Model, Node, Shape
 from aot.graph.ops import OPERATORS
-from aot.graph.ops.firmware import require_declared_shapes, require_functions, require_used
+from aot.graph.ops.firmware import require_declared_shapes, require_functions
 from aot.graph.passes import PASSES, run_passes
 from aot.graph.passes.memory import widen_variables
 from aot.graph.primitive import Contract, Primitive
@@ -91,7 +91,6 @@ def compile(
     model = tflite.read_file(path, OPERATORS, options.custom)
     observe("read", model.main)
     try:
-        require_used(model, options.custom)
         return compile_model(model, chosen, backend, options, observe)
     except CompileError as error:
         raise error.at(Path(path).name) from error
@@ -223,7 +222,9 @@ def entry_graphs(model: Model, name: str) -> tuple[tuple[str, Graph], ...]:
     """(symbol, graph) of each entry: NAME_run for the main graph, NAME_SIGNATURE_run for each further signature's own graph."""
     entries = [(f"{name}_run", model.main)]
     further = [signature for signature in model.signatures if signature.graph != 0]
-    for key, signature in zip(unique_identifiers((signature.key for signature in further), "signature"), further, strict=True):
+    # `init` is taken: NAME_INIT_STACK_SIZE is NAME_init's
+    keys = unique_identifiers((signature.key for signature in further), "signature", taken=("init",))
+    for key, signature in zip(keys, further, strict=True):
         entries.append((f"{name}_{key}_run", model.graphs[signature.graph]))
     return tuple(entries)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from aot.errors import CompileError
 
@@ -35,9 +35,9 @@ def identifier(text: str, fallback: str = "model") -> str:
     return f"{fallback}_{name}" if name[0].isdigit() or name in _RESERVED else name
 
 
-def unique_identifiers(texts: Iterable[str], fallback: str) -> tuple[str, ...]:
-    """An identifier for each text, in lower case; clashes get a number: ("a", "a") -> ("a", "a_1")."""
-    taken: set[str] = set()
+def unique_identifiers(texts: Iterable[str], fallback: str, taken: Iterable[str] = ()) -> tuple[str, ...]:
+    """An identifier for each text, in lower case; clashes, with those taken too, get a number: ("a", "a") -> ("a", "a_1")."""
+    taken = set(taken)
     names = []
     for text in texts:
         stem = identifier(text, fallback).lower()
@@ -61,11 +61,49 @@ def require_function(name: str, what: str) -> None:
         raise CompileError(f"{what}: names like '{name}' are not the firmware's", hint="they begin with neither aot_ nor __")
 
 
-def choose(kind: str, name: str, valid: Iterable[str]) -> str:
-    """`name` if it is valid; otherwise a CompileError that lists the valid ones and the closest match."""
+def choose(kind: str, name: str, valid: Iterable[str], everything: str = "") -> str:
+    """`name` if it is valid; otherwise a CompileError that says which are, as `suggestion`."""
     names = sorted(valid)
     if name in names:
         return name
-    close = difflib.get_close_matches(name, names, 1)
-    hint = f"did you mean {close[0]}? " if close else ""
-    raise CompileError(f"unknown {kind} '{name}'", hint=f"{hint}known: {', '.join(names)}")
+    raise CompileError(f"unknown {kind} '{name}'", hint=suggestion(name, names, everything=everything))
+
+
+_MOST_LISTED, _MOST_CLOSE = 20, 5
+
+
+def suggestion(name: str, valid: Iterable[str], lead: str = "known: ", everything: str = "") -> str:
+    """A hint for a name that is none of the valid ones: the closest, and all of them after `lead`, or where they are many, those close
+    to it and where to see all (`everything`, a command)."""
+    names = list(valid)
+    close = close_names(name, names)
+    if everything and len(names) > _MOST_LISTED:
+        return f"{_question(close)}{everything} lists all {len(names)}"
+    return f"{_question(close[:1])}{lead}{listed(names)}"
+
+
+def listed(names: Sequence[str]) -> str:
+    """At most 20 of the names, with commas between them, and how many more there are."""
+    more = len(names) - _MOST_LISTED
+    return (", ".join(names[:_MOST_LISTED]) + (f" and {more} more" if more > 0 else "")) or "none"
+
+
+def _question(close: list[str]) -> str:
+    return f"did you mean {' or '.join(filter(None, (', '.join(close[:-1]), close[-1])))}? " if close else ""
+
+
+def close_names(name: str, valid: Iterable[str]) -> list[str]:
+    """The valid names that may have been meant, the likeliest first: the same but for case and punctuation; else at most 5, those that
+    contain what was typed (short ones first), or else those with the most letters in common."""
+    keys = {each: _key(each) for each in valid}
+    typed = _key(name)
+    if same := [each for each, key in keys.items() if key == typed]:
+        return same[:1]
+    if holding := sorted((each for each, key in keys.items() if typed and typed in key), key=lambda each: (len(each), each)):
+        return holding[:_MOST_CLOSE]
+    by_key = {key: each for each, key in reversed(keys.items())}
+    return [by_key[key] for key in difflib.get_close_matches(typed, list(by_key), 3)]
+
+
+def _key(name: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", name.lower())

@@ -17,6 +17,7 @@ import numpy as np
 from aot.bundle import Entry, Port
 from aot.errors import CompileError
 from aot.graph.ir import DType
+from aot.names import listed
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ def _meta(arrays: Mapping[str, np.ndarray], where: str) -> dict[str, object]:
 
 def _matching(port: Port, key: str, arrays: Mapping[str, np.ndarray], where: str) -> np.ndarray:
     if key not in arrays:
-        raise CompileError(f"array `{key}` is missing", where=where, hint=f"it holds {', '.join(sorted(arrays)) or 'nothing'}")
+        raise CompileError(f"array `{key}` is missing", where=where, hint=f"it holds {listed(sorted(arrays))}")
     array = arrays[key]
     if array.dtype != port.dtype.np or array.size * array.dtype.itemsize != port.nbytes:
         raise CompileError(

@@ -6,7 +6,6 @@ Invariant: a Target says all that code generation and running need; no other fil
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -16,6 +15,7 @@ from typing import Any
 import yaml
 
 from aot.errors import CompileError
+from aot.names import suggestion
 
 _FOLDER = Path(__file__).parent / "targets"
 _FIELDS = {"name", "summary", "triple", "cpu", "features", "has", "float_abi", "pointer_bits", "memory", "run"}
@@ -79,11 +79,7 @@ def load_target(name: str) -> Target:
     if path.suffix in (".yaml", ".yml") and str(path) == name and not path.is_file():
         raise CompileError("there is no such file", where=name)
     if not path.is_file():
-        close = difflib.get_close_matches(name, target_names(), 1) or [
-            each for each in target_names() if each.endswith(name.lower())
-        ]
-        hint = f"did you mean {close[0]}? " if close else ""
-        raise CompileError(f"unknown CPU '{name}'", hint=f"{hint}known: {', '.join(target_names())}; or the path of a .yaml file")
+        raise CompileError(f"unknown CPU '{name}'", hint=f"{suggestion(name, target_names())}; or the path of a .yaml file")
     try:
         content = yaml.safe_load(path.read_text())
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:

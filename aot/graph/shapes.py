@@ -6,7 +6,6 @@ settled shapes, each node checked by its operator. Invariant: `infer` of each no
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import replace
@@ -16,6 +15,7 @@ import numpy as np
 from aot.errors import CompileError, InternalError
 from aot.graph.ir import DType, Graph, Shape, Site, Value
 from aot.graph.operator import Operator, may_fold
+from aot.names import suggestion
 
 MAX_RANK = 8
 MAX_TENSOR_NBYTES = 1 << 30
@@ -137,9 +137,7 @@ def _input_named(graph: Graph, name: str) -> Value:
         if name in (value.label, value.name):
             return value
     valid = [value.label or value.name for value in inputs]
-    close = difflib.get_close_matches(name, valid, 1)
-    hint = f"did you mean {close[0]}? " if close else ""
-    raise CompileError(f"the model has no input '{name}'", hint=f"{hint}inputs: {', '.join(valid) or 'none'}")
+    raise CompileError(f"the model has no input '{name}'", hint=suggestion(name, valid, "inputs: ", "`aot inspect`"))
 
 
 def _require_usable(value: Value, shape: Shape) -> None:

@@ -26,6 +26,7 @@ from aot.graph.operator import FirmwareCall, Operator
 from aot.graph.shapes import settle_shapes
 from aot.graph.tflite_tensor import Buffers, Tensor, read_tensor
 from aot.graph.variables import States, Variables
+from aot.names import suggestion
 
 MAX_FILE_NBYTES = 1 << 30
 SCHEMA_VERSION = 3
@@ -75,7 +76,6 @@ class _Reader:
     def __init__(self, data: bytes, operators: Mapping[str, Operator], functions: Mapping[str, str]) -> None:
         self.data = data
         self.operators, self.functions = operators, functions
-        self.custom_codes: set[str] = set()
         self.root = root(data, b"TFL3", "")
         self.buffers = Buffers(self.root.tables(4, "buffer"))
         self.used_buffers: set[int] = set()
@@ -91,6 +91,7 @@ class _Reader:
         if not tables:
             raise CompileError("has no subgraph")
         self.subgraphs = [_SubgraphReader(self, table, number, len(tables)) for number, table in enumerate(tables)]
+        self._require_used()
         graphs = tuple(self.variables.initialised(self.graph(number)) for number in range(len(self.subgraphs)))
         if not graphs[0].outputs:
             raise CompileError("has no outputs")
@@ -102,7 +103,7 @@ class _Reader:
             description=self.root.text(3, "description"),
             constant_nbytes=sum(self.buffers.extent(number)[1] for number in self.used_buffers),
             metadata=dict(self._metadata(table) for table in self.root.tables(6, "metadata")),
-            custom_codes=tuple(sorted(self.custom_codes)),
+            custom_codes=self.custom_codes,
         )
 
     def graph(self, number: int, depth: int = 0) -> Graph:
@@ -118,6 +119,21 @@ class _Reader:
     def operator_codes(self) -> list[tuple[str, str]]:
         """(builtin name, custom name) by number. Old files have only the deprecated 8-bit code, new ones both."""
         return [_operator_code(table) for table in self.root.tables(1, "operator code")]
+
+    @cached_property
+    def custom_codes(self) -> tuple[str, ...]:
+        """Of the custom operators that nodes name, in order; known before any node is read."""
+        numbers = {node.number(0, "I") for subgraph in self.subgraphs for node in subgraph.nodes}
+        codes = (self.operator_codes[number] for number in numbers if number < len(self.operator_codes))
+        return tuple(sorted({custom for name, custom in codes if name == CUSTOM}))
+
+    def _require_used(self) -> None:
+        """CompileError for a function of the firmware that no operator of the model needs: the name may be mistyped, so before others."""
+        for name in self.functions:
+            if name not in self.custom_codes:
+                found = suggestion(name, self.custom_codes, "its custom operators: ", "`aot inspect`")
+                hint = found if self.custom_codes else "it has no custom operators"
+                raise CompileError(f"the model has no custom operator '{name}'", hint=hint)
 
     def _metadata(self, table: Table) -> tuple[str, bytes]:
         buffer = table.number(1, "I")
@@ -140,7 +156,7 @@ class _SubgraphReader:
         self.file, self.depth = file, 0
         self.table = table if count > 1 else replace(table, path="")
         self.name = "main" if number == 0 else f"subgraph{number}"
-        self.tensors = self.table.tables(0, "tensor")
+        self.tensors, self.nodes = self.table.tables(0, "tensor"), self.table.tables(3, "node")
         self.found: dict[int, Tensor] = {}
         self.written: set[str] = set()
         self.states = States(self.file.variables, "" if number == 0 else f"{self.name}_")
@@ -150,7 +166,7 @@ class _SubgraphReader:
         """The subgraph, `depth` levels below the one that is an entry of the model."""
         self.depth = depth
         inputs = self._inputs()
-        read = (self._node(number, table) for number, table in enumerate(self.table.tables(3, "node")))
+        read = (self._node(number, table) for number, table in enumerate(self.nodes))
         nodes = tuple(node for node in read if node is not None)
         outputs = tuple(self._output(index) for index in self.arguments(2, "output"))
         values = {tensor.value.name: tensor.value for tensor in self.found.values()} | self.states.values
@@ -206,7 +222,6 @@ class _SubgraphReader:
             table.fail(f"its operator code {code} is not in the file, which has {len(self.file.operator_codes)}")
         name, custom = self.file.operator_codes[code]
         if name == CUSTOM:
-            self.file.custom_codes.add(custom)
             known = custom in self.file.operators and self.file.operators[custom].options == CUSTOM
             name = custom if known and custom not in self.file.functions else CUSTOM
         outputs = self._indices(table, 2, "outputs")

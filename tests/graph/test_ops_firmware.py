@@ -28,7 +28,21 @@ def mine(inputs, outputs, options: bytes | None = b"abc", code: str = "My") -> b
 
 
 def read(data: bytes, functions=FUNCTIONS) -> Model:
-    return read_model(data, "m.tflite", OPERATORS, functions)
+    """The model, with those of the functions that it has operators for."""
+    return read_model(data, "m.tflite", OPERATORS, {name: each for name, each in functions.items() if name.encode() in data})
+
+
+def test_functions_that_nothing_needs():
+    data = mine([T((1,))], [T((1,))])
+    with pytest.raises(CompileError, match=r"no custom operator 'my' \(did you mean My\? its custom operators: My\)"):
+        read_model(data, "m.tflite", OPERATORS, {"my": "f"})
+    many = ModelBuilder()
+    x = many.tensor("x", (1,), "float32")
+    outputs = [many.tensor(f"y{number}", (1,), "float32") for number in range(21)]
+    for number, y in enumerate(outputs):
+        many.operator("CUSTOM", [x], [y], custom_code=f"Code{number}")
+    with pytest.raises(CompileError, match=r"Code0, Code1, Code2, Code3 or Code4\? `aot inspect` lists all 21\)"):
+        read_model(many.build([x], outputs), "m.tflite", OPERATORS, {"code": "f"})
 
 
 def passed(data: bytes) -> Graph:
@@ -82,7 +96,7 @@ def open_shape(shape, signature) -> bytes:
 PER_AXIS = T((2, 2), "int8", [0.5, 0.25], data=np.zeros((2, 2), np.int8))
 HINT = r"(`aot ops` lists those that are; a function of the firmware computes it with --custom NAME=c_function)"
 REFUSED = {
-    "unknown": (lambda: mine([T((1,))], [T((1,))], code="Others"), f"custom operator 'Others' is not supported {HINT}"),
+    "unknown": (lambda: mine([T((1,))], [T((1,))], code="Unknown"), f"custom operator 'Unknown' is not supported {HINT}"),
     "code": (lambda: mine([T((1,))], [T((1,))], code=""), "custom operator '' is not supported"),
     "string": (lambda: mine([T((1,), "string")], [T((1,))]), "its input 0 is string, which a firmware function can't be given"),
     "int4": (lambda: mine([T((2,))], [T((2,), "int4")]), "its output 0 is int4, which a firmware function can't be given"),

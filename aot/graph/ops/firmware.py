@@ -12,7 +12,7 @@ from typing import NoReturn
 import numpy as np
 
 from aot.errors import CompileError
-from aot.graph.ir import DType, Graph, Model, Shape, Site, Value
+from aot.graph.ir import DType, Graph, Shape, Site, Value
 from aot.graph.operator import FirmwareCall, Lowering, Operator
 from aot.graph.primitive import Argument, Arguments, Call
 from aot.graph.support import alone
@@ -32,15 +32,6 @@ def require_functions(functions: Mapping[str, str]) -> None:
         if not name:
             raise CompileError(f"--custom '={function}' names no operator", hint="--custom NAME=c_function")
         require_function(function, f"--custom {name}")
-
-
-def require_used(model: Model, functions: Mapping[str, str]) -> None:
-    """CompileError for a function that no operator of the model needs."""
-    for name in functions:
-        if name not in model.custom_codes:
-            known = ", ".join(model.custom_codes)
-            hint = f"its custom operators: {known}" if known else "it has no custom operators"
-            raise CompileError(f"the model has no custom operator '{name}'", hint=hint)
 
 
 def require_declared_shapes(before: Graph, after: Graph) -> None:
