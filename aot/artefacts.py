@@ -199,6 +199,7 @@ def describe(bundle: Bundle) -> dict[str, Any]:
         "state_bytes": bundle.state_nbytes,
         "state_align": bundle.init.state_align if bundle.init else 1,
         "init": bundle.init.symbol if bundle.init else None,
+        "init_stack_bytes": bundle.init.stack_nbytes if bundle.init else 0,
         "functions": list(bundle.functions),
         "entries": [_describe_entry(entry) for entry in bundle.entries],
     }
