@@ -71,7 +71,7 @@ REFUSED = [
     (topk_with(T((2, 3), "bool"), dtype="bool"), "bool is not supported for 'in0'"),
     (topk_with(dtype="int32"), "'out0' is int32 but 'in0' is float32"),
     (topk_with(index="int64"), "int64 is not supported for 'out1' (supported: int32, int16)"),
-    (topk_with(k=T((), "int32")), "the k 'in1' must be constant (this model computes it at run time)"),
+    (topk_with(k=T((), "int32")), "the k 'in1' must be constant (make k a constant when the model is exported)"),
     (topk_with(k=T((), "int64", data=np.array(2))), "int64 is not supported for 'in1' (supported: int32, int16)"),
     (topk_with(k=T((), "int32", data=np.array(4))), "k = 4 is not between 1 and the row's 3 elements"),
     (topk_with(k=T((), "int32", data=np.array(-1))), "k = -1 is not between 1 and the row's 3 elements"),

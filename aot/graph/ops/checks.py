@@ -54,16 +54,19 @@ def require_elements(site: Site, *values: Value) -> None:
             raise site.error(f"{describe(value)} is empty: its shape is {shape_text(value.shape)}")
 
 
-def require_constant(site: Site, value: Value, purpose: str) -> np.ndarray:
-    """The data of a value that must be known at compile time."""
+COMPUTED = "this model computes it at run time"
+
+
+def require_constant(site: Site, value: Value, purpose: str, hint: str = COMPUTED) -> np.ndarray:
+    """The data of a value that must be known at compile time. hint: what to do where it is not."""
     if value.data is None:
-        raise site.error(f"the {purpose} {describe(value)} must be constant", "this model computes it at run time")
+        raise site.error(f"the {purpose} {describe(value)} must be constant", hint)
     return value.data
 
 
-def constant_number(site: Site, value: Value, purpose: str) -> int:
-    """The one integer of a constant (an axis, a count)."""
-    data = require_constant(site, value, purpose).reshape(-1)
+def constant_number(site: Site, value: Value, purpose: str, hint: str = COMPUTED) -> int:
+    """The one integer of a constant (an axis, a count). hint: what to do where it is none."""
+    data = require_constant(site, value, purpose, hint).reshape(-1)
     if data.size != 1:
         raise site.error(f"the {purpose} {describe(value)} has {data.size} elements, not 1")
     return int(data[0])

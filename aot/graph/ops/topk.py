@@ -27,7 +27,7 @@ def _count(site: Site) -> int:
     checks.require_dtype(site, number, DType.INT32, DType.INT16)
     if not data.shape:
         raise site.error(f"{checks.describe(data)} is a scalar; TOPK_V2 needs a dimension")
-    k = checks.constant_number(site, number, "k")
+    k = checks.constant_number(site, number, "k", "make k a constant when the model is exported")
     if not 1 <= k <= data.shape[-1]:
         raise site.error(f"k = {k} is not between 1 and the row's {data.shape[-1]} elements")
     return k
