@@ -27,6 +27,21 @@ from aot.lower.lifetime import Io
 from aot.names import choose
 
 
+class WholeNumber(click.IntRange):
+    """A number without fraction or unit, from `least` on; refused in plain words."""
+
+    def __init__(self, least: int, unit: str = "") -> None:
+        super().__init__(least)
+        self.what = f"whole number of {unit}" if unit else "whole number"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        try:
+            number = int(value)
+        except ValueError:
+            self.fail(f"'{value}' is not a {self.what}.", param, ctx)
+        return super().convert(number, param, ctx)
+
+
 def compile_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """The options that say what to compile for and how: they arrive as the keyword arguments of `Request`."""
     options = [
@@ -59,7 +74,9 @@ def compile_options(function: Callable[..., Any]) -> Callable[..., Any]:
             multiple=True,
             help="A function of the firmware computes the custom operator NAME.",
         ),
-        click.option("--max-workspace", metavar="BYTES", type=click.IntRange(0), help="Fail if the workspace would be larger."),
+        click.option(
+            "--max-workspace", metavar="BYTES", type=WholeNumber(0, "bytes"), help="Fail if the workspace would be larger."
+        ),
         click.option("--pic", is_flag=True, help="Position-independent code."),
         click.option(
             "--no-fuse",
@@ -73,7 +90,7 @@ def compile_options(function: Callable[..., Any]) -> Callable[..., Any]:
             "--no-inplace", "inplace", is_flag=True, flag_value=False, default=True, help="No output over an input (for bisecting)."
         ),
         click.option("--dump-after", metavar="PASS", multiple=True, help="Print the program after a pass (`all`: after each)."),
-        click.option("--stop-after", metavar="PASS", help="Stop after a pass."),
+        click.option("--stop-after", metavar="PASS", help=f"Stop after a pass. In order: {', '.join(stage_names())}."),
     ]
     for option in reversed(options):
         function = option(function)
@@ -128,9 +145,9 @@ class Request:
         """Compile, printing what --dump-after asks for. Raises Stopped after --stop-after's pass."""
         valid = stage_names()
         for name in self.dump_after:
-            choose("pass", name, [*valid, "all"])
+            choose("pass", name, [*valid, "all"], "--help")
         if self.stop_after:
-            choose("pass", self.stop_after, valid)
+            choose("pass", self.stop_after, valid, "--help")
         with self.progress:
             return compile(self.model, options=self.options(), observer=self._observe)
 

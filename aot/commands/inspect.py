@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 import click
 
 from aot.commands.common import print_json
-from aot.commands.tables import console, say, table
-from aot.graph.ir import Graph, Model, Value
+from aot.commands.tables import console, counted, say, table
+from aot.graph.ir import Graph, Model, Node, Value
 from aot.graph.lenient import Lenient, refusals
+from aot.graph.operator import FirmwareCall
 from aot.graph.ops import OPERATORS
+from aot.graph.shapes import can_be_compiled
 from aot.graph.tflite import read_file
 
 EXAMPLES = """
@@ -44,6 +47,8 @@ def describe(model: Model) -> dict[str, object]:
         "sha256": model.sha256,
         "description": model.description,
         "constant_bytes": model.constant_nbytes,
+        "variables": [{"name": value.name, **_describe_value(value)} for value in variables(model)],
+        "variable_bytes": sum(value.nbytes for value in variables(model)),
         "graphs": [_describe_graph(graph) for graph in model.graphs],
         "signatures": [
             {"key": s.key, "graph": s.graph, "inputs": list(s.inputs), "outputs": list(s.outputs)} for s in model.signatures
@@ -51,12 +56,27 @@ def describe(model: Model) -> dict[str, object]:
     }
 
 
+def variables(model: Model) -> tuple[Value, ...]:
+    """What keeps its content from one run to the next, as the file has it, each once whichever graphs use it."""
+    found = {value.name: value for graph in model.graphs for value in graph.values if value.is_variable}
+    return tuple(value for value in found.values() if can_be_compiled(value.dtype))
+
+
+def operators(graph: Graph) -> list[tuple[str, int]]:
+    """How many nodes of each operator; a custom one that is not known by its custom code."""
+    return sorted(Counter(_operator(node) for node in graph.nodes).items())
+
+
+def _operator(node: Node) -> str:
+    return f"{node.op} {node.attributes.name}" if isinstance(node.attributes, FirmwareCall) else node.op
+
+
 def _describe_graph(graph: Graph) -> dict[str, object]:
     return {
         "name": graph.name,
         "inputs": [_describe_value(graph[name]) for name in graph.inputs],
         "outputs": [_describe_value(graph[name]) for name in graph.outputs],
-        "operators": dict(sorted(Counter(node.op for node in graph.nodes).items())),
+        "operators": dict(operators(graph)),
         "nodes": len(graph.nodes),
     }
 
@@ -73,17 +93,24 @@ def _describe_value(value: Value) -> dict[str, object]:
 
 
 def _print(model: Model) -> None:
-    out = console()
     for graph in model.graphs:
         ports = [("input", graph[name]) for name in graph.inputs] + [("output", graph[name]) for name in graph.outputs]
         rows = [
             (role, value.label, value.dtype, "x".join(map(str, value.shape)), value.quantisation or "", value.nbytes)
             for role, value in ports
         ]
-        out.print(table(f"graph {graph.name or 'main'}", ("", "tensor", "dtype", "shape", "quantisation", "bytes"), rows))
-        counted = Counter(node.op for node in graph.nodes)
-        out.print(table("operators", ("operator", "count"), sorted(counted.items())))
-    unsupported = [(node.index, node.op, why) for node, why in refusals(model, OPERATORS)]
-    if unsupported:
-        out.print(table("nodes that can't be compiled", ("node", "operator", "why"), unsupported))
+        _print_table(f"graph {graph.name}", ("", "tensor", "dtype", "shape", "quantisation", "bytes"), rows)
+        _print_table("operators" if rows else f"graph {graph.name}", ("operator", "count"), operators(graph))
+    unsupported = [(node.index, _operator(node), why) for node, why in refusals(model, OPERATORS)]
+    _print_table("nodes that can't be compiled", ("node", "operator", "why"), unsupported)
+    if kept := variables(model):
+        nbytes = sum(value.nbytes for value in kept)
+        what = f"state: the file keeps {nbytes} bytes in {counted(len(kept), 'variable')} between runs"
+        say(f"{what} (the state of a bundle may be larger or smaller: NAME_STATE_SIZE)")
     say(f"constants: {model.constant_nbytes} bytes; SHA-256 {model.sha256}")
+
+
+def _print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """A table, unless it has no rows."""
+    if rows:
+        console().print(table(title, columns, rows))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from aot.commands.common import print_json
-from aot.commands.tables import console, say, table
+from aot.commands.tables import console, counted, say, table
 from aot.graph.operator import Operator
 from aot.graph.ops import OPERATORS
 from aot.graph.support import ORACLES
@@ -21,17 +21,23 @@ def ops(name: str | None, as_json: bool) -> None:
 
     A type stands under the implementation whose results ours equal, or under "alone" where nobody else has it. Names are TFLite's.
     """
-    names = sorted(OPERATORS) if name is None else [choose("operator", name.upper(), OPERATORS)]
+    names = sorted(OPERATORS) if name is None else [_named(name)]
     if as_json:
         print_json({"operators": [_data(OPERATORS[each]) for each in names]})
         return
     rows = [(each, *(_types(OPERATORS[each], oracle) for oracle in ORACLES)) for each in names]
-    console().print(table(f"{len(names)} operators", ("operator", *(_HEADINGS[oracle] for oracle in ORACLES)), rows))
+    console().print(table(counted(len(names), "operator"), ("operator", *(_HEADINGS[oracle] for oracle in ORACLES)), rows))
     if name is not None:
         for each in OPERATORS[names[0]].support:
             if each.note:
                 say(f"{', '.join(each.types)}: {each.note}")
         say(OPERATORS[names[0]].notes)
+
+
+def _named(name: str) -> str:
+    """The operator that is called so, in capitals or not."""
+    by_capitals = {each.upper(): each for each in OPERATORS}
+    return by_capitals.get(name.upper()) or choose("operator", name, OPERATORS, "`aot ops`")
 
 
 _HEADINGS = {"TFLite Micro": "types as TFLite Micro", "LiteRT": "as LiteRT", "numpy": "alone"}

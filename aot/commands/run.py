@@ -8,7 +8,7 @@ import click
 import numpy as np
 
 from aot.bundle import Bundle
-from aot.commands.common import Request, compile_options, load_npz, print_json, stoppable
+from aot.commands.common import Request, WholeNumber, compile_options, load_npz, print_json, stoppable
 from aot.commands.tables import console, table
 from aot.driver import resolve_target
 from aot.errors import CompileError
@@ -32,7 +32,7 @@ Examples:
     "--inputs", "inputs_path", metavar="FILE.npz", help="Arrays in0, in1, ..., or a golden file (its run 0). Default: random."
 )
 @click.option("--outputs", "outputs_path", metavar="OUT.npz", help="Where to write arrays out0, out1, ...")
-@click.option("--seed", type=click.IntRange(0), default=0, help="Seed of the random input.")
+@click.option("--seed", type=WholeNumber(0), default=0, help="Seed of the random input.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object, and nothing else.")
 def run(where: str | None, inputs_path: str | None, outputs_path: str | None, seed: int, as_json: bool, **arguments: Any) -> None:
     """Run MODEL's compiled bundle, in process or in an emulator.
@@ -95,8 +95,7 @@ def figures(bundle: Bundle, result: RunResult) -> dict[str, Any]:
 
 def _print(bundle: Bundle, result: RunResult) -> None:
     out = console()
-    figure = {key: value for key, value in figures(bundle, result).items() if key != "layers" and value is not None}
-    out.print(table(f"{bundle.name} ran on {result.where}", ("figure", "value"), list(figure.items())))
+    out.print(table(f"{bundle.name} ran on {result.where}", ("figure", "value"), _rows(figures(bundle, result), result)))
     if result.per_layer:
         counts = dict(result.per_layer)
         rows = [
@@ -116,6 +115,15 @@ def _print(bundle: Bundle, result: RunResult) -> None:
             out.print(
                 f"{port.name} {port.dtype}{list(port.shape)}: {np.array2string(output.reshape(-1), separator=' ')}", markup=False
             )
+
+
+_STACK = {"stack_bytes": "stack (measured)", "stack_bound_bytes": "stack (bound)"}
+
+
+def _rows(figure: dict[str, Any], result: RunResult) -> list[tuple[str, Any]]:
+    """The figures for people: those that there are; a stack that was not measured only by its bound."""
+    without = {"layers", *(("stack_bytes",) if result.stack_nbytes is None else ())}
+    return [(_STACK.get(key, key), value) for key, value in figure.items() if key not in without and value is not None]
 
 
 def _per_mac(instructions: int, macs: int) -> str:

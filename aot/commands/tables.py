@@ -33,6 +33,11 @@ def say(text: str) -> None:
     console().print(plain(text), soft_wrap=True)
 
 
+def counted(number: int, noun: str) -> str:
+    """`1 operator`, `2 operators`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Table:
     """A table; columns whose name ends in `bytes`, or that count something, are set to the right."""
     made = Table(title=title, title_justify="left")
@@ -97,5 +102,5 @@ def _why(layer: Layer, node: Node) -> str:
     declined = (
         [f"{kernel}: {reason}" for kernel, reason in dict.fromkeys(layer.declined)] if layer.kernel.startswith("generic") else []
     )
-    together = [f"in one loop with node {', '.join(fused)}"] if fused else []
+    together = [f"in one loop with node{'s' if len(fused) > 1 else ''} {', '.join(fused)}"] if fused else []
     return "; ".join([*declined, *together, *layer.notes])

@@ -9,9 +9,9 @@ from typing import Any
 import click
 
 from aot.bundle import Bundle
-from aot.commands.common import Request, compile_options, load_npz, print_json, stoppable
+from aot.commands.common import Request, WholeNumber, compile_options, load_npz, print_json, stoppable
 from aot.commands.run import check_where, figures
-from aot.commands.tables import say
+from aot.commands.tables import counted, say
 from aot.driver import read_main_graph
 from aot.oracles import INTERPRETER, best_oracle
 from aot.run import place_for, require_functions
@@ -31,10 +31,8 @@ Examples:
 @compile_options
 @click.option("--on", "where", metavar="WHERE", help="host, unicorn, qemu or renode (default: what suits the CPU).")
 @click.option("--golden", "golden_path", metavar="FILE.npz", help="Compare with this file (in{i}_{k}, out{i}_{k}).")
-@click.option(
-    "--samples", type=click.IntRange(1), default=5, show_default=True, help="Random inputs, where there is no golden file."
-)
-@click.option("--seed", type=click.IntRange(0), default=0, help="Seed of the random inputs.")
+@click.option("--samples", type=WholeNumber(1), default=5, show_default=True, help="Random inputs, where there is no golden file.")
+@click.option("--seed", type=WholeNumber(0), default=0, help="Seed of the random inputs.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object, and nothing else.")
 def verify_command(
     where: str | None, golden_path: str | None, samples: int, seed: int, as_json: bool, **arguments: Any
@@ -90,7 +88,7 @@ def _report(bundle: Bundle, verdict: Verdict, culprit: str, as_json: bool) -> No
         )
         return
     place = f"{bundle.target.name} on {verdict.last.where}, back end {bundle.backend}"
-    say(f"{bundle.name}: {verdict.samples} runs for {place}, compared with {verdict.oracle}")
+    say(f"{bundle.name}: {counted(verdict.samples, 'run')} for {place}, compared with {verdict.oracle}")
     for number, difference in verdict.mismatches[:10]:
         say(f"  run {number}, {difference}")
     if culprit:

@@ -51,7 +51,7 @@ def _never(*_: object) -> None:
 
 
 def refusal(graph: Graph, node: Node, operators: Mapping[str, Operator]) -> str:
-    """Why a node can't be compiled, in a sentence; "" if it can."""
+    """Why a node can't be compiled, in a sentence, and what to do; "" if it can."""
     operator = operators.get(node.op)
     if operator is None:
         return "the operator is not supported"
@@ -60,7 +60,7 @@ def refusal(graph: Graph, node: Node, operators: Mapping[str, Operator]) -> str:
         operator.infer(site)
         operator.check(site)
     except CompileError as error:
-        return error.what
+        return f"{error.what} ({error.hint})" if error.hint else error.what
     return ""
 
 

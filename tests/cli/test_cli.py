@@ -15,11 +15,15 @@ import pytest
 
 from aot import cli
 from aot import verify as verification
-from aot.bundle import Bundle
+from aot.bundle import Bundle, Entry, Layer
+from aot.commands.tables import explain
 from aot.driver import Options
+from aot.graph.ir import Node
+from aot.graph.ops import OPERATORS
 from aot.run import RunResult
 from aot.samples import Sample
 from tests import one_operator
+from tests.graph import stateful
 from tests.one_operator import T
 from tests.shared import ROOT
 
@@ -70,9 +74,19 @@ def test_ops_says_types(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(capsys, "ops", "pad", "--json")
     (found,) = json.loads(out)["operators"]
     assert code == 0 and found["name"] == "PAD" and found["notes"] == "Constant amounts."
-    assert {each["oracle"] for each in found["support"]} == {"TFLite Micro", "LiteRT", "numpy"} and "int8" in found["support"][0]["types"]
+    assert {each["oracle"] for each in found["support"]} == {"TFLite Micro", "LiteRT", "numpy"} and "int8" in found["support"][0][
+        "types"
+    ]
     code, out, _ = run(capsys, "ops", "gelu")
     assert code == 0 and "int8, uint8, int16, float32" in out and "within 4 ulp" in out
+
+
+def test_ops_takes_every_name_in_any_case(capsys: pytest.CaptureFixture[str]) -> None:
+    for name in OPERATORS:
+        for typed in (name, name.upper(), name.lower()):
+            code, out, _ = run(capsys, "ops", typed, "--json")
+            assert code == 0 and [each["name"] for each in json.loads(out)["operators"]] == [name]
+    assert "1 operator " in run(capsys, "ops", "pad")[1] and f"{len(OPERATORS)} operators" in run(capsys, "ops")[1]
 
 
 def test_bundle_writes_four_files(capsys: pytest.CaptureFixture[str], model: str, tmp_path: Path) -> None:
@@ -179,7 +193,12 @@ def test_unknown_names_are_answered_with_the_closest(capsys: pytest.CaptureFixtu
     assert "did you mean cmsis-nn? known: cmsis-nn, generic" in fails(capsys, "bundle", model, "--backend", "cmsis_nn")
     assert "did you mean build_program?" in fails(capsys, "bundle", model, "--dump-after", "build_programme")
     assert "did you mean qemu?" in fails(capsys, "run", model, "--cpu", "cortex-m4", "--on", "quemu")
-    assert "did you mean CONV_2D?" in fails(capsys, "ops", "CONV2D")
+    assert f"did you mean CONV_2D? `aot ops` lists all {len(OPERATORS)})" in fails(capsys, "ops", "CONV2D")
+    line = fails(capsys, "ops", "signal")
+    assert "did you mean SignalPCAN, SignalRfft, SignalDelay, SignalIrfft or SignalEnergy? `aot ops` lists all" in line
+    assert "lists all" in fails(capsys, "bundle", model, "--stop-after", "x") and "separate_sums, tabulate" in " ".join(
+        run(capsys, "bundle", "--help")[1].split()
+    )
     assert "--dump-aftr" in fails(capsys, "bundle", model, "--dump-aftr", "x")
 
 
@@ -203,7 +222,7 @@ def test_bad_files(capsys: pytest.CaptureFixture[str], model: str, tmp_path: Pat
     (tmp_path / "in.npz").write_text("no archive")
     assert "is no .npz file" in fails(capsys, "run", model, "--inputs", str(tmp_path / "in.npz"))
     np.savez(tmp_path / "other.npz", x=np.zeros(3))
-    assert "array `in0` is missing" in fails(capsys, "run", model, "--inputs", str(tmp_path / "other.npz"))
+    assert "array `in0` is missing (it holds x)" in fails(capsys, "run", model, "--inputs", str(tmp_path / "other.npz"))
     np.savez(tmp_path / "shape.npz", in0=np.zeros((1, 3), np.int8))
     assert "the model has int8[1, 6, 6, 4]" in fails(capsys, "run", model, "--inputs", str(tmp_path / "shape.npz"))
 
@@ -243,6 +262,74 @@ def test_dumps_leave_standard_output_to_json(capsys: pytest.CaptureFixture[str],
 def test_numbers_below_zero(capsys: pytest.CaptureFixture[str], model: str) -> None:
     for arguments in (["run", model, "--seed"], ["verify", model, "--seed"], ["bundle", model, "--max-workspace"]):
         assert "-1 is not in the range" in fails(capsys, *arguments, "-1")
+
+
+def test_numbers_that_are_none(capsys: pytest.CaptureFixture[str], model: str) -> None:
+    line = fails(capsys, "bundle", model, "--max-workspace", "16k")
+    assert "'--max-workspace': '16k' is not a whole number of bytes." in line
+    assert "'--seed': '1.5' is not a whole number." in fails(capsys, "run", model, "--seed", "1.5")
+    assert "'--samples': '' is not a whole number." in fails(capsys, "verify", model, "--samples", "")
+
+
+def test_stack_for_people(capsys: pytest.CaptureFixture[str], model: str) -> None:
+    """Measured in an emulator; on this machine there is only the bound."""
+    measured, bound = run(capsys, "run", model, "--cpu", "cortex-m4")[1], run(capsys, "run", model)[1]
+    assert "stack (measured)" in measured and "stack (bound)" in measured and "stack_b" not in measured
+    assert "stack (measured)" not in bound and "stack (bound)" in bound
+
+
+def test_explain_counts_the_nodes_of_a_loop() -> None:
+    node = Node("RELU", (), ("y",), index=1)
+    for others, text in (((), ""), ((0,), "in one loop with node 0"), ((0, 2), "in one loop with nodes 0, 2")):
+        layer = Layer("k00", "generic loop", (*others, 1), (), (1,), 0, 0, 0)
+        entry = Entry("m_run", (), (), 0, 4, 0, 0, 0, (layer,))
+        assert explain(node, entry) == (1, "RELU", "generic loop", text)
+
+
+# State.
+
+
+def stateful_file(folder: Path) -> str:
+    path = folder / "keeps.tflite"
+    path.write_bytes(
+        stateful.model(
+            stateful.accumulator, stateful.adds(1.0), stateful.initialiser(1, 2, 3, 4), signatures=[("main", 0), ("init", 1)]
+        )
+    )
+    return str(path)
+
+
+def test_the_stack_of_init(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """A signature that is called `init` gets another name: its macros would be those of NAME_init."""
+    code, out, _ = run(capsys, "bundle", stateful_file(tmp_path), "--cpu", "cortex-m4", "-o", str(tmp_path), "--json")
+    described = json.loads(out)
+    assert code == 0 and described["init"] == "keeps_init" and described["init_stack_bytes"] > 0
+    assert [entry["symbol"] for entry in described["entries"]] == ["keeps_run", "keeps_init_1_run"]
+    header = (tmp_path / "keeps.h").read_text()
+    assert header.count("KEEPS_INIT_STACK_SIZE") == 1
+    assert f"#define KEEPS_INIT_STACK_SIZE ({described['init_stack_bytes']}u) /* of keeps_init" in header
+
+
+def test_a_bundle_without_state_has_no_init(capsys: pytest.CaptureFixture[str], model: str, tmp_path: Path) -> None:
+    _, out, _ = run(capsys, "bundle", model, "-o", str(tmp_path), "--json")
+    assert (json.loads(out)["init"], json.loads(out)["init_stack_bytes"]) == (None, 0)
+    assert "INIT" not in (tmp_path / "small.h").read_text()
+
+
+def test_inspect_says_state(capsys: pytest.CaptureFixture[str], model: str, tmp_path: Path) -> None:
+    code, out, _ = run(capsys, "inspect", path := stateful_file(tmp_path))
+    assert code == 0 and "state: the file keeps 16 bytes in 1 variable between runs" in out
+    assert "state" not in run(capsys, "inspect", model)[1]
+    described = json.loads(run(capsys, "inspect", path, "--json")[1])
+    assert described["variable_bytes"] == 16 and [each["shape"] for each in described["variables"]] == [[1, 4]]
+    text = run(capsys, "inspect", path, "--text")[1]
+    assert "  %variable0: variable float32[1x4]\n" in text and "  update %variable0 := %" in text
+
+
+def test_inspect_skips_tables_without_rows(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """The initialisation has neither inputs nor outputs, and its nodes only say what a variable holds."""
+    code, out, _ = run(capsys, "inspect", stateful_file(tmp_path))
+    assert code == 0 and "graph main" in out and "graph subgraph1" in out and "subgraph2" not in out
 
 
 def test_empty_names_are_not_defaults(capsys: pytest.CaptureFixture[str], model: str) -> None:

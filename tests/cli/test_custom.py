@@ -55,6 +55,8 @@ def test_refusals(capsys: pytest.CaptureFixture[str], model: str) -> None:
     assert "the model has no custom operator 'Third' (its custom operators: First, Second)" in line(
         *BOTH, "--custom", "Third=third"
     )
+    known = "the model has no custom operator 'first' (did you mean First? its custom operators: First, Second)"
+    assert known in line("--custom", "first=f"), "before it is said that First is not supported"
     assert "--custom gives 'First' two functions, first and second" in line("--custom", "First=first", "--custom", "First=second")
     begin = "the names that begin with 'model_', such as 'model_first', are the bundle's own"
     assert begin in line("--custom", "First=model_first", "--custom", "Second=second")
@@ -107,7 +109,10 @@ def test_without_functions_nothing_changes(capsys: pytest.CaptureFixture[str], t
 
 def test_inspect_names_them(capsys: pytest.CaptureFixture[str], model: str) -> None:
     code, out, _ = run(capsys, "inspect", model)
-    assert code == 0 and "custom operator 'Second' is not supported" in out
+    assert code == 0 and "custom operator 'Second' is not supported" in out and "--custom NAME=c_function" in " ".join(out.split())
+    assert re.search(r"CUSTOM First +│ +1 ", out) and re.search(r"CUSTOM Second +│ +1 ", out)
+    counts = json.loads(run(capsys, "inspect", model, "--json")[1])["graphs"][0]["operators"]
+    assert counts["CUSTOM First"] == counts["CUSTOM Second"] == 1 and "CUSTOM" not in counts
 
 
 # The example of docs/custom.md.
