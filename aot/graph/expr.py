@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
 from aot.errors import InternalError
@@ -113,7 +113,7 @@ class Unary:
     op: str
     x: Expr
 
-    @property
+    @cached_property
     def dtype(self) -> DType:
         return self.x.dtype
 
@@ -128,7 +128,7 @@ class Binary:
         if self.a.dtype is not self.b.dtype:
             raise InternalError(f"{self.op} of {self.a.dtype} and {self.b.dtype}")
 
-    @property
+    @cached_property
     def dtype(self) -> DType:
         return DType.BOOL if self.op in COMPARE else self.a.dtype
 
@@ -141,7 +141,7 @@ class Select:
     yes: Expr
     no: Expr
 
-    @property
+    @cached_property
     def dtype(self) -> DType:
         return self.yes.dtype
 
