@@ -22,7 +22,8 @@ OUTPUTS = {
 }
 OPS = ("LOGISTIC", "TANH")
 EVERY = {
-    name: np.arange(np.iinfo(name).min, np.iinfo(name).max + 1).astype(name).reshape(1, 16, -1) for name in ("int8", "uint8", "int16")
+    name: np.arange(np.iinfo(name).min, np.iinfo(name).max + 1).astype(name).reshape(1, 16, -1)
+    for name in ("int8", "uint8", "int16")
 }
 
 
@@ -54,8 +55,7 @@ def test_uint8_on_many_scales(op: str) -> None:
 @pytest.mark.parametrize("op", OPS)
 @pytest.mark.parametrize(
     "scale",
-    [1 / 4096, 1 / 2048, 1 / 1024, 1 / 8192, 1 / 3000, 1 / 20000, 1 / 4096 * 1.0005, 1 / 4096 * 1.002, 1 / 32768, 0.37, 1.0, 2.0]
-    + [1.34, 1e-9, 3.9e-14],
+    [1 / 4096, 1 / 2048, 1 / 1024, 1 / 8192, 1 / 3000, 1 / 20000, 1 / 4096 * 1.0005, 1 / 4096 * 1.002, 1 / 32768, 0.37, 1.0, 2.0, 1.34, 1e-9, 3.9e-14],
 )  # fmt: skip
 def test_int16(op: str, scale: float) -> None:
     """Scales that are powers of two, nearly, and not; all 65,536 inputs (public bug reports: tensorflow 42671, executorch 20668)."""
@@ -111,11 +111,17 @@ def test_float(op: str, ulp: float) -> None:
     ("bad", "sentence"),
     [
         (unary("LOGISTIC", dtype="int32"), "int32 is not supported for 'in0'"),
-        (unary("TANH", dtype="int16", input_q=(3.7e-14, 0), output_q=(1 / 32768, 0)), "the input's scale 3.7e-14 is too small for int16"),
+        (
+            unary("TANH", dtype="int16", input_q=(3.7e-14, 0), output_q=(1 / 32768, 0)),
+            "the input's scale 3.7e-14 is too small for int16",
+        ),
         (unary("LOGISTIC"), "the int8 output must have scale 1/256 and zero point -128"),
         (unary("LOGISTIC", output_q=(1 / 256, 0)), "the int8 output must have scale 1/256 and zero point -128"),
         (unary("TANH"), "the int8 output must have scale 1/128 and zero point 0"),
-        (unary("LOGISTIC", dtype="uint8", input_q=(0.1, 0), output_q=(1 / 128, 0)), "the uint8 output must have scale 1/256, not 0.0078"),
+        (
+            unary("LOGISTIC", dtype="uint8", input_q=(0.1, 0), output_q=(1 / 128, 0)),
+            "the uint8 output must have scale 1/256, not 0.0078",
+        ),
         (unary("TANH", dtype="int16", output_q=(1 / 128, 0)), "the int16 output must have scale 1/32768, not 0.0078"),
         (unary("LOGISTIC", dtype="int16", output_q=(0.3, 0)), "the int16 output must have scale 1/32768, not 0.3"),
         (
