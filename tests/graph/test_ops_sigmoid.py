@@ -55,8 +55,24 @@ def test_uint8_on_many_scales(op: str) -> None:
 @pytest.mark.parametrize("op", OPS)
 @pytest.mark.parametrize(
     "scale",
-    [1 / 4096, 1 / 2048, 1 / 1024, 1 / 8192, 1 / 3000, 1 / 20000, 1 / 4096 * 1.0005, 1 / 4096 * 1.002, 1 / 32768, 0.37, 1.0, 2.0, 1.34, 1e-9, 3.9e-14],
-)  # fmt: skip
+    [
+        1 / 4096,
+        1 / 2048,
+        1 / 1024,
+        1 / 8192,
+        1 / 3000,
+        1 / 20000,
+        1 / 4096 * 1.0005,
+        1 / 4096 * 1.002,
+        1 / 32768,
+        0.37,
+        1.0,
+        2.0,
+        1.34,
+        1e-9,
+        3.9e-14,
+    ],
+)
 def test_int16(op: str, scale: float) -> None:
     """Scales that are powers of two, nearly, and not; all 65,536 inputs (public bug reports: tensorflow 42671, executorch 20668)."""
     agree(model(op, "int16", scale), [EVERY["int16"]])
