@@ -21,7 +21,7 @@ from tflite.BuiltinOptions2 import BuiltinOptions2
 from aot.errors import CompileError
 from aot.graph.flatbuffer import Table, options_object, root
 from aot.graph.flexbuffer import read_map
-from aot.graph.ir import Graph, Model, Node, Signature, Value
+from aot.graph.ir import DType, Graph, Model, Node, Signature, Value
 from aot.graph.operator import FirmwareCall, Operator
 from aot.graph.shapes import settle_shapes
 from aot.graph.tflite_tensor import Buffers, Tensor, read_tensor
@@ -250,6 +250,8 @@ class _SubgraphReader:
         graphs = [self._subgraph(index) for index in operator.subgraphs(node.attributes)]
         match node.op, inputs, node.outputs:
             case "VAR_HANDLE", [], (handle,):
+                if (value := self._value(handle)).dtype is not DType.RESOURCE:
+                    raise CompileError(f"its output {_label(value)} is {value.dtype}, not a resource")
                 return self.states.handle(handle, node.attributes)
             case "READ_VARIABLE", [Value(name=handle)], (out,):
                 return self.states.read(handle, self._value(out))

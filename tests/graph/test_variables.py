@@ -330,6 +330,11 @@ def test_resources_in_the_wrong_place() -> None:
         s.assign(s.handle("other"))
         return [], [s.constant([1])]
 
+    def typed(s: Sub):
+        s.m.operator("VAR_HANDLE", [], [s.value()], {"container": "", "shared_name": "state"})
+        return [], [s.constant([1])]
+
+    refused(model(typed), "its output 'v0' is float32, not a resource")
     refused(model(added), "node 1 ADD 'v2': reads a resource as if it were data")
     refused(model(returned), "its output 'handle_state' is a resource, not data")
     for body in (read_from_data, assigned_to_data, given):
