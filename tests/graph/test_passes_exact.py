@@ -107,12 +107,16 @@ def test_there_and_back_goes_altogether() -> None:
         chain(("QUANTIZE", "int8", 1.7, -5), ("QUANTIZE", "int8", 0.1, -5)),
         chain(("QUANTIZE", "int8", 0.01, -5), ("QUANTIZE", "int8", 0.1, -5)),
         chain(("QUANTIZE", "int8", 0.13, 2), ("QUANTIZE", "int8", 0.31, -5)),
-        chain(("DEQUANTIZE", "float32", 1, 0), ("QUANTIZE", "int16", 0.1, 0), source=("uint8", 0.1, 3)),
         chain(("QUANTIZE", "int8", 0.1, 0), ("QUANTIZE", "int8", 0.1, 0), source=("int16", 0.1, 0)),
     ],
 )
 def test_what_would_round_or_saturate_differently_stays(graph: Graph) -> None:
     stays(graph, merge_requantisations)
+
+
+def test_uint8_goes_to_int16_at_once_where_every_number_agrees() -> None:
+    graph = chain(("DEQUANTIZE", "float32", 1, 0), ("QUANTIZE", "int16", 0.1, 0), source=("uint8", 0.1, 3))
+    assert ops(unchanged(graph, merge_requantisations)) == ["QUANTIZE"]
 
 
 def test_merging_is_exact_on_random_scales() -> None:
