@@ -146,6 +146,9 @@ class Control:
     nodes: tuple[int, ...] = ()
 
 
+MAX_TURNS = 1_000_000
+"""Turns of a loop after which the reference meanings (of the operator, of a Program) take it for endless."""
+
 Loop = Map | Reduce | Contract
 """Primitives made of expressions over an iteration space."""
 Primitive = Loop | Call | Control

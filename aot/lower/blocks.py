@@ -71,19 +71,22 @@ def loops(instructions: Sequence[Primitive]) -> tuple[tuple[int, int], ...]:
 
 
 def trace(instructions: Sequence[Primitive]) -> Iterator[tuple[int, tuple[int, ...]]]:
-    """(position, turns of each repeat around it) in an order in which they may run: both branches, and two turns of each loop, each with its end."""
+    """(position, turns of each repeat around it) in an order in which they may run.
+
+    Both branches run, and two turns of each loop, each with its end.
+    """
     pairs = ends(instructions)
 
     def walk(positions: range, counts: tuple[int, ...]) -> Iterator[tuple[int, tuple[int, ...]]]:
         position = positions.start
         while position < positions.stop:
             yield position, counts
-            if _is(instructions[position], "repeat"):
-                _, end = pairs[position]
-                count = instructions[position].count  # type: ignore[union-attr]
-                for _ in range(min(count or TURNS_CHECKED, TURNS_CHECKED)):
-                    yield from walk(range(position + 1, end + 1), (*counts, count))
-                position = end
+            match instructions[position]:
+                case Control("repeat", _, count):
+                    _, end = pairs[position]
+                    for _ in range(min(count or TURNS_CHECKED, TURNS_CHECKED)):
+                        yield from walk(range(position + 1, end + 1), (*counts, count))
+                    position = end
             position += 1
 
     return walk(range(len(instructions)), ())

@@ -15,10 +15,8 @@ import numpy as np
 
 from aot.errors import CompileError, InternalError
 from aot.graph.evaluate import execute
-from aot.graph.primitive import Control
+from aot.graph.primitive import MAX_TURNS, Control
 from aot.lower.blocks import ends
-
-MAX_TURNS = 1_000_000
 
 if TYPE_CHECKING:
     from aot.lower.program import Buffer, Program
@@ -86,7 +84,7 @@ class _Run:
 
     def repeat(self, position: int, count: int, turns: tuple[int, ...]) -> None:
         for turn in range(count) if count else itertools.count():
-            if turn > MAX_TURNS:
+            if turn == MAX_TURNS:
                 raise CompileError(f"a loop still runs after {MAX_TURNS} turns")
             if not self.run(range(position + 1, self.ends[position][1]), (*turns, turn)):
                 break

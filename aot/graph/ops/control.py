@@ -15,12 +15,9 @@ import numpy as np
 
 from aot.graph.ir import DType, Graph, Shape, Site, Value
 from aot.graph.operator import Lowering, Operator
-from aot.graph.primitive import Control
+from aot.graph.primitive import MAX_TURNS, Control
 from aot.graph.shapes import can_be_compiled
 from aot.graph.support import ANY, alone
-
-MAX_TURNS = 1_000_000
-"""Turns of a loop that the reference meaning runs before it takes the loop for endless."""
 
 
 @dataclass(frozen=True)
