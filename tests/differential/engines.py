@@ -6,7 +6,10 @@ Enters: a model's bytes, inputs. Leaves: an `Answer`. Invariant: whatever a case
 from __future__ import annotations
 
 import faulthandler
+import math
 import os
+import resource
+import signal
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -17,6 +20,9 @@ from multiprocessing.context import ForkProcess
 import numpy as np
 
 SECONDS = 60
+"""Processor time one job may take."""
+HANGS = 3600
+"""Seconds by the clock after which a process is held to wait for something that never comes."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +39,7 @@ class Answer:
 
 
 class Server:
-    """A process that answers jobs with `function`; it is made again after it died or took over SECONDS."""
+    """A process that answers jobs with `function`; it is made again after it died or took over SECONDS of processor time."""
 
     def __init__(self, function: Callable[..., Answer]) -> None:
         self.function = function
@@ -46,12 +52,14 @@ class Server:
             process = self._start()
         self.pipe.send((who, *job))
         try:
-            if self.pipe.poll(SECONDS):
+            if self.pipe.poll(HANGS):
                 return self.pipe.recv()
-            what = f"no answer within {SECONDS} s"
+            what = f"no answer within {HANGS} s"
         except (EOFError, ConnectionError):
             process.join(5)
             what = f"the process ended with {process.exitcode}"
+            if process.exitcode == -signal.SIGXCPU:
+                what = f"no answer within {SECONDS} s of processor time"
         self.close()
         return Answer(who, "died", None, what)
 
@@ -87,6 +95,8 @@ def _serve(pipe, function: Callable[..., Answer]) -> None:
             job = pipe.recv()
         except EOFError:
             return
+        used = sum(resource.getrusage(resource.RUSAGE_SELF)[:2])
+        resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(used) + SECONDS, resource.RLIM_INFINITY))
         pipe.send(function(*job))
 
 

@@ -52,6 +52,9 @@ def test_nan_is_no_number() -> None:
 def _served(who: str, deed: str) -> Answer:
     if deed == "die":
         os.abort()
+    if deed == "spin":
+        while True:
+            pass
     if deed == "hang":
         time.sleep(60)
     return Answer(who, "ran", ())
@@ -59,9 +62,12 @@ def _served(who: str, deed: str) -> Answer:
 
 def test_a_process_that_dies_or_hangs_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tests.differential.engines.SECONDS", 1)
+    monkeypatch.setattr("tests.differential.engines.HANGS", 20)
     server = Server(_served)
     assert server.ask("me", "die") == Answer("me", "died", None, "the process ended with -6")
     assert server.ask("me", "live").kind == "ran"
+    assert server.ask("me", "spin") == Answer("me", "died", None, "no answer within 1 s of processor time")
+    monkeypatch.setattr("tests.differential.engines.HANGS", 1)
     assert server.ask("me", "hang") == Answer("me", "died", None, "no answer within 1 s")
     assert server.ask("me", "live").kind == "ran"
     server.close()
