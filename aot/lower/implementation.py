@@ -31,6 +31,15 @@ class Rows:
 
 
 @dataclass(frozen=True)
+class Cost:
+    """What an implementation is expected to take: instructions for one inference, and bytes of flash for code of its own (constants are
+    counted apart, from `constants`)."""
+
+    instructions: int
+    code_nbytes: int = 0
+
+
+@dataclass(frozen=True)
 class Implementation:
     """One instruction's code-to-be.
 
@@ -38,6 +47,7 @@ class Implementation:
     constants: what it reads of read-only data, packed for it (weights, bias, tables); they replace the instruction's own constants.
     scratch_nbytes: planned memory alive only during a step (4-byte aligned; 8 with `scratch_align`).
     overwrites: of `reads`, those whose storage `writes[0]` may take over at the same address (element i is read before i is written).
+    cost: what the kernel's author expects of it, for choosing among several; None: nothing is known.
     emit(function): fills the function's body; `function` is `aot.llvm.emission.KernelFunction`.
     """
 
@@ -53,6 +63,7 @@ class Implementation:
     rows: Rows = Rows()
     style: Style = "generic"
     notes: tuple[str, ...] = ()
+    cost: Cost | None = None
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from aot.backends.cmsis_nn import BACKEND
-from aot.backends.cmsis_nn.gather import Patches
+from aot.backends.cmsis_nn.dsp.gather import Patches
+from aot.backends.cmsis_nn.dsp.packing import Packed, Tile, pack
 from aot.backends.cmsis_nn.operands import Layer, read_layer
-from aot.backends.cmsis_nn.packing import Packed, Tile, pack
 from aot.graph.expr import Const, Load, Lookup, Unary, add, axis, cast, clamp, integer, mul, real, sub
 from aot.graph.ir import DType
 from aot.lower.implementation import Implementation

@@ -119,12 +119,15 @@ def _stage(expr: Expr) -> tuple[Expr, Expr, int, int, int] | None:
     return None
 
 
-def read_layer(program: Program, instruction: Primitive, target: Target, kind: str) -> Layer | str:
-    """The layer behind a contraction of geometry `kind`, or why it is not one."""
+_ABILITIES = {"dsp": "DSP extension (SMLAD)", "mve": "Helium (MVE)"}
+
+
+def read_layer(program: Program, instruction: Primitive, target: Target, kind: str, needs: str = "") -> Layer | str:
+    """The layer behind a contraction of geometry `kind` for a kernel that needs this ability of the target, or why it is not one."""
     if not isinstance(instruction, Contract) or instruction.geometry is None or _common(instruction.geometry).kind != kind:
         return f"not a {kind} layer"
-    if "dsp" not in target.has:
-        return f"{target.name} has no DSP extension (SMLAD)"
+    if needs and needs not in target.has:
+        return f"{target.name} has no {_ABILITIES[needs]}"
     if prod(instruction.space) * prod(instruction.window) == 0:
         return "it has no elements"
     geometry = instruction.geometry

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from llvmlite import ir
 
-from aot.backends.cmsis_nn.dsp import Dsp
+from aot.backends.cmsis_nn.dsp.instructions import Dsp
 from aot.llvm.emission import KernelFunction
 from aot.llvm.types import I32, POINTER, Value
 

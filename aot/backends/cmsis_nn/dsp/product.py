@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 
 from llvmlite import ir
 
-from aot.backends.cmsis_nn.dsp import Dsp
-from aot.backends.cmsis_nn.ending import Output
-from aot.backends.cmsis_nn.packing import Packed
+from aot.backends.cmsis_nn.dsp.ending import Output
+from aot.backends.cmsis_nn.dsp.instructions import Dsp
+from aot.backends.cmsis_nn.dsp.packing import Packed
 from aot.backends.cmsis_nn.shared import digest
 from aot.errors import InternalError
 from aot.llvm.types import I32, POINTER, Value

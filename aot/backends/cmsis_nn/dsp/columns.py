@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from aot.backends.cmsis_nn.dsp import Dsp
+from aot.backends.cmsis_nn.dsp.instructions import Dsp
 from aot.graph.primitive import Geometry
 from aot.llvm.types import I32, Value
 

@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from aot.backends.cmsis_nn.columns import Columns
-from aot.backends.cmsis_nn.convolution import needed_rows
-from aot.backends.cmsis_nn.dsp import Dsp
-from aot.backends.cmsis_nn.ending import Output, Place, constant_count, constants_of_form, stage_of
+from aot.backends.cmsis_nn.dsp.columns import Columns
+from aot.backends.cmsis_nn.dsp.convolution import needed_rows
+from aot.backends.cmsis_nn.dsp.ending import Output, Place, constant_count, constants_of_form, stage_of
+from aot.backends.cmsis_nn.dsp.instructions import Dsp
 from aot.backends.cmsis_nn.fused import operands_of
 from aot.backends.cmsis_nn.operands import Layer, read_layer
 from aot.backends.cmsis_nn.requantise import Form, solve
@@ -39,7 +39,7 @@ _MOST_ROWS = 64
 
 def claim_depthwise(program: Program, instruction: Primitive, target: Target) -> Implementation | str:
     """Depthwise convolutions of any multiplier, kernel, stride, dilation and padding."""
-    layer = read_layer(program, instruction, target, "depthwise")
+    layer = read_layer(program, instruction, target, "depthwise", "dsp")
     if isinstance(layer, str):
         return layer
     if layer.geometry.kernel[0] > _MOST_ROWS:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from aot.backends.cmsis_nn.dsp import Dsp
+from aot.backends.cmsis_nn.dsp.instructions import Dsp
 from aot.backends.cmsis_nn.operands import Layer
 from aot.graph.primitive import Geometry
 from aot.llvm.types import I8, I32, Value

@@ -11,13 +11,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from math import prod
 
-from aot.backends.cmsis_nn.dsp import Dsp
-from aot.backends.cmsis_nn.ending import Output
+from aot.backends.cmsis_nn.dsp.ending import Output
+from aot.backends.cmsis_nn.dsp.gather import Patches, Pixels, gather_run
+from aot.backends.cmsis_nn.dsp.instructions import Dsp
+from aot.backends.cmsis_nn.dsp.packing import Packed, Tile, pack, paired
+from aot.backends.cmsis_nn.dsp.product import Core, Placement
 from aot.backends.cmsis_nn.fused import operands_of
-from aot.backends.cmsis_nn.gather import Patches, Pixels, gather_run
 from aot.backends.cmsis_nn.operands import Layer, read_layer
-from aot.backends.cmsis_nn.packing import Packed, Tile, pack, paired
-from aot.backends.cmsis_nn.product import Core, Placement
 from aot.backends.cmsis_nn.shared import Frame, emit_body
 from aot.graph.ir import DType
 from aot.graph.primitive import Contract, Primitive
@@ -38,7 +38,7 @@ _LONG, _AMPLE_NBYTES = 24, 4096  # words from which a layer shares the code of l
 
 def claim_pointwise(program: Program, instruction: Primitive, target: Target) -> Implementation | str:
     """1x1 convolutions of any stride."""
-    layer = read_layer(program, instruction, target, "conv")
+    layer = read_layer(program, instruction, target, "conv", "dsp")
     if isinstance(layer, str):
         return layer
     if layer.geometry.kernel != (1, 1):
@@ -48,7 +48,7 @@ def claim_pointwise(program: Program, instruction: Primitive, target: Target) ->
 
 def claim_convolution(program: Program, instruction: Primitive, target: Target) -> Implementation | str:
     """Convolutions of any kernel, stride, dilation and padding."""
-    layer = read_layer(program, instruction, target, "conv")
+    layer = read_layer(program, instruction, target, "conv", "dsp")
     if isinstance(layer, str):
         return layer
     return _implementation(program, layer, f"conv {layer.geometry.kernel[0]}x{layer.geometry.kernel[1]}")
@@ -56,7 +56,7 @@ def claim_convolution(program: Program, instruction: Primitive, target: Target) 
 
 def claim_dense(program: Program, instruction: Primitive, target: Target) -> Implementation | str:
     """Fully connected layers on any number of rows."""
-    layer = read_layer(program, instruction, target, "dense")
+    layer = read_layer(program, instruction, target, "dense", "dsp")
     if not isinstance(layer, str) and prod(layer.geometry.output) == 1:
         return "a single output: generic code needs as few instructions, and no scratch"
     return layer if isinstance(layer, str) else _implementation(program, layer, "dense")

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from aot.backends.cmsis_nn.ending import Place, constant_count, constants_of_form, stage_of
+from aot.backends.cmsis_nn.dsp.ending import Place, constant_count, constants_of_form, stage_of
 from aot.backends.cmsis_nn.operands import Layer
 from aot.backends.cmsis_nn.requantise import Form, Stage, solve, varies
 

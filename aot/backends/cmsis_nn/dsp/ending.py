@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from aot.backends.cmsis_nn.dsp import Dsp
+from aot.backends.cmsis_nn.dsp.instructions import Dsp
 from aot.backends.cmsis_nn.operands import Layer
 from aot.backends.cmsis_nn.requantise import Form, Stage
 from aot.errors import InternalError

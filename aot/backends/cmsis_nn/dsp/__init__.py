@@ -1,0 +1,17 @@
+"""Kernels for cores with the DSP extension (SMLAD), such as Cortex-M4, M7 and M33; the rows of the back end's table that are theirs.
+
+Enters: nothing. Leaves: `KERNELS`. Invariant: every kernel here declines, with a sentence, on a core without the extension.
+"""
+
+from __future__ import annotations
+
+from aot.backends.cmsis_nn.dsp.convolution import claim_convolution, claim_dense, claim_pointwise
+from aot.backends.cmsis_nn.dsp.depthwise import claim_depthwise
+from aot.lower.implementation import Kernel
+
+KERNELS = (
+    Kernel("conv 1x1", claim_pointwise, "int8 1x1 convolution, two channels a word, four pixels at a time", ("conv",)),
+    Kernel("conv", claim_convolution, "int8 convolution of any kernel, stride, dilation and padding", ("conv", "depthwise")),
+    Kernel("depthwise", claim_depthwise, "int8 depthwise convolution; 3x3 two rows at a time", ("depthwise",)),
+    Kernel("dense", claim_dense, "int8 fully connected layer on any number of rows", ("dense",)),
+)
