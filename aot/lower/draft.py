@@ -120,8 +120,11 @@ def writes_at_position(instruction: Map, program: Program) -> bool:
     )
 
 
-def normal_store(store: tuple[IndexMap, ...], space: Shape, shape: Shape) -> tuple[IndexMap, ...]:
-    """The store, as the empty shorthand where that means the same."""
+def normal_store(store: tuple[IndexMap, ...], space: Shape, shape: Shape) -> tuple[IndexMap, ...] | None:
+    """The store, as the empty shorthand where that means the same; None for a scalar with a space of axes, where the shorthand would
+    be taken for its index."""
+    if not store and space:
+        return None
     return () if space == shape and same(store, identity(len(space)), space) else store
 
 

@@ -56,13 +56,14 @@ def _forward(draft: Draft, position: int, copy: Map, value: Load) -> None:
         ):
             return
         by = _consumer_axes(writer, copy, program)
-        store = None if by is None else compose_all(store_of(copy), by, writer.space)
+        composed = None if by is None else compose_all(store_of(copy), by, writer.space)
+        store = None if composed is None else normal_store(composed, writer.space, program[copy.out].shape)
         if store is None:
             return
         moved[slot] = replace(
             writer,
             out=copy.out,
-            store=normal_store(store, writer.space, program[copy.out].shape),
+            store=store,
             nodes=merged_nodes(writer, copy),
         )
     draft.put(position, None)
@@ -122,7 +123,8 @@ def _with_epilogue(producer: Reduce | Contract, consumer: Map, program: Program)
     by = _consumer_axes(producer, consumer, program)
     if by is None:
         return None
-    store = compose_all(store_of(consumer), by, producer.space)
+    composed = compose_all(store_of(consumer), by, producer.space)
+    store = None if composed is None else normal_store(composed, producer.space, program[consumer.out].shape)
     result = _substituted(consumer.value, replaced, producer.result, by, producer)
     if store is None or result is None or not moderate(result):
         return None
@@ -130,7 +132,7 @@ def _with_epilogue(producer: Reduce | Contract, consumer: Map, program: Program)
         producer,
         out=consumer.out,
         result=result,
-        store=normal_store(store, producer.space, program[consumer.out].shape),
+        store=store,
         nodes=merged_nodes(producer, consumer),
     )
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from aot.errors import InternalError
 from aot.graph.ir import DType, Quantisation, Shape
-from aot.graph.primitive import Primitive, describe, reads, writes
+from aot.graph.primitive import Contract, Map, Primitive, Reduce, describe, reads, store_of, writes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -126,6 +126,8 @@ class Program:
                 if self[self.storage(name)].role in ("input", "constant"):
                     raise InternalError(f"program {self.name}: %{name} may not be written: {describe(instruction)}")
                 written.add(self.storage(name))
+            if isinstance(instruction, Map | Reduce | Contract) and len(store_of(instruction)) != len(self[instruction.out].shape):
+                raise InternalError(f"program {self.name}: a store of another rank than its buffer: {describe(instruction)}")
         for name in self.outputs:
             if self.storage(name) not in written:
                 raise InternalError(f"program {self.name}: output %{name} is never written")

@@ -61,9 +61,9 @@ def _quantised_division(g: Grower, op: str, dtype: str) -> None:
 
 
 def floored(g: Grower, op: str) -> None:
-    """FLOOR_DIV, FLOOR_MOD: the divisor is never 0."""
+    """FLOOR_DIV, FLOOR_MOD: the divisor is never 0, nor -1 for FLOOR_DIV: of -128 / -1 LiteRT makes 127 or -128 by the position."""
     dtype = g.pick("float32", "int8", "int32", "int16", "int64")
-    low, high = g.pick((1, 100), (-100, -1))
+    low, high = g.pick((1, 100), (-100, -2 if op == "FLOOR_DIV" else -1))
     left, right, shape = operands(g, dtype, right_fill=Fill(g.whole(0, 99), low, high))
     g.node(op, [left, right], Tensor(shape, dtype, g[left].scale, g[left].zero_point), {})
 

@@ -28,6 +28,12 @@ FINDS = {
         "Tensor((1,), 'float32')), (Node('POW', (0, 1), (2,)), "
         "Node('MUL', (2, 2), (3,), options={'fused_activation_function': 'RELU6'})), (0, 1), (3,))",
     ),
+    "an element of a vector stored as a scalar without a copy": (
+        "host",
+        "Net((Tensor((2,), scale=0.05, fill=Fill(seed=8766)), Tensor((), dtype='int32', data=0), Tensor((1,), scale=0.05), "
+        "Tensor((1,), scale=0.05), Tensor((), scale=0.05)), (Node('SPLIT', (1, 0), (2, 3), options={'num_splits': 2}), "
+        "Node('UNPACK', (3,), (4,), options={'num': 1, 'axis': -1})), (0,), (4,))",
+    ),
 }
 """What was wrong: (target, the case)."""
 

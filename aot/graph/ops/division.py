@@ -8,7 +8,8 @@ Quantised quotients multiply by the reciprocal in Q0.31, which is a table here. 
 than 31, the reference is undefined in C (and wrong on its hosts): here it gives the real quotient's 0.
 Sources: tflite-micro, tensorflow/lite/micro/kernels/div.cc, floor_div.cc, floor_mod.cc,
 tensorflow/lite/kernels/internal/reference/div.h and tensorflow/lite/kernels/internal/common.h. What TFLite Micro lacks (uint8 DIV,
-integers in FLOOR_DIV and FLOOR_MOD): LiteRT, whose int8 and int16 FLOOR_DIV saturate and disregard the quantisation.
+integers in FLOOR_DIV and FLOOR_MOD): LiteRT, whose int8 and int16 FLOOR_DIV disregard the quantisation. The least number / -1 is
+undefined in C (LiteRT's vector code saturates, the rest of its loop wraps around): here it saturates.
 """
 
 from __future__ import annotations
