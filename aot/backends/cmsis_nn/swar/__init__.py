@@ -1,0 +1,11 @@
+"""Kernels for cores without the DSP extension (Cortex-M0, M0+, M3): two products in one 32-bit multiplication; the rows of the back
+end's table that are theirs.
+
+Enters: nothing. Leaves: `KERNELS`. Invariant: every kernel here declines, with a sentence, on a core it is not for.
+"""
+
+from __future__ import annotations
+
+from aot.lower.implementation import Kernel
+
+KERNELS: tuple[Kernel, ...] = ()
