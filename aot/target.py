@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +81,17 @@ def load_target(name: str) -> Target:
         raise CompileError("there is no such file", where=name)
     if not path.is_file():
         raise CompileError(f"unknown CPU '{name}'", hint=f"{suggestion(name, target_names())}; or the path of a .yaml file")
+    return _packaged(path) if path.parent == _FOLDER else _read(path)
+
+
+@cache
+def _packaged(path: Path) -> Target:
+    """A CPU that comes with the package: read once, as every compilation asks for it."""
+    return _read(path)
+
+
+def _read(path: Path) -> Target:
+    """The target that a YAML file describes. CompileError for a bad file."""
     try:
         content = yaml.safe_load(path.read_text())
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:

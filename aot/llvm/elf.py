@@ -10,6 +10,7 @@ import io
 import struct
 from bisect import bisect_right
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any
 
 from elftools.elf.elffile import ELFFile
@@ -27,15 +28,21 @@ Source: Addenda to, and Errata in, the ABI for the Arm Architecture (ARM IHI 004
 """
 
 
+@lru_cache(maxsize=2)
+def opened(code: bytes) -> ELFFile:
+    """The file, read once for the several questions that are asked about it."""
+    return ELFFile(io.BytesIO(code))
+
+
 def undefined(code: bytes) -> tuple[str, ...]:
     """Names of the symbols that the file needs from elsewhere, sorted."""
-    symbols = _symbols(ELFFile(io.BytesIO(code)))
+    symbols = _symbols(opened(code))
     return tuple(sorted({symbol.name for symbol in symbols if symbol["st_shndx"] == "SHN_UNDEF" and symbol.name}))
 
 
 def callers(code: bytes) -> dict[str, set[str]]:
     """For each function, the undefined symbols and the global functions that its code refers to."""
-    file = ELFFile(io.BytesIO(code))
+    file = opened(code)
     table = file.get_section_by_name(".symtab")
     found: dict[str, set[str]] = {}
     for section in file.iter_sections():
@@ -52,14 +59,14 @@ def callers(code: bytes) -> dict[str, set[str]]:
 
 def functions(code: bytes) -> dict[str, int]:
     """Size in bytes of each function that has a symbol."""
-    symbols = _symbols(ELFFile(io.BytesIO(code)))
+    symbols = _symbols(opened(code))
     return {symbol.name: symbol["st_size"] for symbol in symbols if symbol["st_info"]["type"] == "STT_FUNC"}
 
 
 def sizes(code: bytes) -> tuple[int, int]:
     """(bytes of code with its literals, bytes of read-only data) that the file puts into flash. CompileError for writable data."""
     text = data = 0
-    for section in ELFFile(io.BytesIO(code)).iter_sections():
+    for section in opened(code).iter_sections():
         if section["sh_flags"] & _ALLOC and section["sh_size"]:
             if section["sh_flags"] & _WRITE:
                 what = f"LLVM puts constants into writable memory ({section.name}) for this target"
@@ -78,7 +85,7 @@ def finish(code: bytes, bare_metal: bool) -> bytes:
     (every function is `nounwind`; they would cost flash). On bare metal: without the note on an executable stack, because GNU ld
     would warn of every other object that has none.
     """
-    file = ELFFile(io.BytesIO(code))
+    file = opened(code)
     sections = list(file.iter_sections())
     dropped = {number for number, section in enumerate(sections) if section["sh_type"] == "SHT_ARM_EXIDX"}
     if bare_metal:
@@ -128,9 +135,10 @@ def _uleb(data: bytes, position: int) -> tuple[int, int]:
             return value, position
 
 
-def _symbols(file: ELFFile) -> list[Any]:
+@lru_cache(maxsize=2)
+def _symbols(file: ELFFile) -> tuple[Any, ...]:
     table = file.get_section_by_name(".symtab")
-    return list(table.iter_symbols()) if isinstance(table, SymbolTableSection) else []
+    return tuple(table.iter_symbols()) if isinstance(table, SymbolTableSection) else ()
 
 
 def _functions(file: ELFFile, section: int) -> list[tuple[int, str]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, lru_cache
 
 import numpy as np
 from llvmlite import binding
@@ -202,6 +202,7 @@ class Watch:
             raise InternalError("the instruction counter decoded the code differently from the emulator")
 
 
+@lru_cache(maxsize=4)
 def decode(image: Image) -> tuple[np.ndarray, np.ndarray]:
     """For each halfword of the code: does an instruction start here? does it access several words (and so wants them aligned)?"""
     halves = np.frombuffer(image.code + bytes(-len(image.code) % 2), "<u2").astype(int).tolist()
@@ -217,6 +218,7 @@ def decode(image: Image) -> tuple[np.ndarray, np.ndarray]:
             starts[position], multiple[position] = True, _accesses_several(first, second)
         step = range(position + 1, position + length)
         position = next((at for at in step if at in boundaries), position + length) if code else position + 1
+    starts.flags.writeable = multiple.flags.writeable = False  # every run of the image gets these
     return starts, multiple
 
 

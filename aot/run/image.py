@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from elftools.elf.constants import SH_FLAGS
 from elftools.elf.elffile import ELFFile
@@ -66,6 +66,18 @@ class _Piece:
     executable: bool
     offset: int
     data: bytes
+
+
+@lru_cache(maxsize=4)
+def linked(data: bytes, code_address: int, rodata_address: int) -> Image:
+    """A relocatable object at these addresses: several machines run it, several times."""
+    return object_file(data).link(code_address, rodata_address)
+
+
+@lru_cache(maxsize=2)
+def object_file(data: bytes) -> ObjectFile:
+    """A relocatable object, read once."""
+    return ObjectFile(data)
 
 
 class ObjectFile:

@@ -13,7 +13,7 @@ import numpy as np
 
 from aot.bundle import Bundle, Entry
 from aot.errors import CompileError, InternalError
-from aot.run.image import Image, ObjectFile
+from aot.run.image import Image, linked, object_file
 from aot.run.memory import Placed, Region, place, relation
 
 SAVED = {f"r{number}": 0x5AFE0000 + number for number in range(4, 12)}
@@ -76,14 +76,14 @@ def lay_out(
     bundle: Bundle, entry: Entry, regions: Sequence[Region], grid: Grid, *, at_end: bool, guard: int, astray: bool = False
 ) -> Layout:
     """Place everything; CompileError if memory is too small. astray: what is passed to the entry is aligned no better than asked."""
-    unlinked = ObjectFile(bundle.object)
+    unlinked = object_file(bundle.object)
 
     def alone(region: Region, base: int) -> Placed:
         return place([region], base, page=grid.page, gap=grid.gap, at_end=at_end, guard=guard)[0]
 
     code = alone(Region("the code", unlinked.align, False, bytes(unlinked.code_nbytes)), grid.code[0])
     rodata = alone(Region("the object's read-only data", unlinked.align, False, bytes(unlinked.rodata_nbytes)), code.end)
-    image = unlinked.link(code.address, rodata.address)
+    image = linked(bundle.object, code.address, rodata.address)
     weights = (
         []
         if bundle.weights is None
