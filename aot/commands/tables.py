@@ -48,7 +48,7 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) 
     return made
 
 
-_NUMBERS = ("node", "MACs", "instructions", "per MAC", "count")
+_NUMBERS = ("node", "MACs", "instructions", "per MAC", "count", "cycles", "cycles/MAC", "share")
 
 
 def print_bundle(bundle: Bundle, paths: Sequence[Path]) -> None:

@@ -15,6 +15,7 @@ from aot.errors import CompileError, InternalError
 from aot.run.callbacks import Function
 from aot.run.memory import takes_state
 from aot.run.result import RunResult
+from aot.run.trace import Tracing
 from aot.target import Target
 
 __all__ = ["RunResult", "default_where", "initial_state", "place_for", "require_functions", "run_bundle", "where_names"]
@@ -57,12 +58,14 @@ def run_bundle(
     limit: int | None = None,
     state: bytes | None = None,
     functions: Mapping[str, Function] | None = None,
+    tracing: Tracing = "none",
 ) -> RunResult:
     """Run an entry (the main one) once, on the inputs in the entry's order, each with its port's shape and dtype.
 
     where: auto, host, unicorn, qemu, renode. limit: instructions after which the code counts as hung.
     state: what the run before left (`RunResult.state`); None: NAME_init is run first, at the same place.
     functions: Python functions in the place of the firmware's, by their C names; on the host alone.
+    tracing: what else Unicorn is to record of the run (`RunResult.trace`); on QEMU it asks for instructions layer by layer.
     CompileError: firmware functions that are missing here, inputs that do not fit, a place that does not suit the target or is not installed.
     InternalError: the code accessed memory outside its buffers, broke the call standard, hung, or returned an error.
     """
@@ -75,7 +78,7 @@ def run_bundle(
         if len(held) != entry.state_nbytes:
             raise CompileError(f"the state given has {len(held)} bytes, that of {bundle.name} has {entry.state_nbytes}")
         inputs = [*inputs, np.frombuffer(held, np.uint8)]
-    result = _run(place, bundle, entry, inputs, limit, functions or {})
+    result = _run(place, bundle, entry, inputs, limit, functions or {}, tracing)
     if not entry.state_nbytes:
         return result
     return replace(result, outputs=result.outputs[:-1], state=result.outputs[-1].tobytes())
@@ -98,7 +101,13 @@ def initial_state(bundle: Bundle, where: str = "auto", functions: Mapping[str, F
 
 
 def _run(
-    place: str, bundle: Bundle, entry: Entry, inputs: Sequence[np.ndarray], limit: int, functions: Mapping[str, Function]
+    place: str,
+    bundle: Bundle,
+    entry: Entry,
+    inputs: Sequence[np.ndarray],
+    limit: int,
+    functions: Mapping[str, Function],
+    tracing: Tracing,
 ) -> RunResult:
     """Run an entry at a place; for one with state its bytes are the last of the inputs, and of the outputs."""
     if place == "host":
@@ -108,11 +117,11 @@ def _run(
     if place == "unicorn":
         from aot.run import emulate
 
-        return emulate.run(bundle, entry, inputs, limit)
+        return emulate.run(bundle, entry, inputs, limit, tracing)
     if place == "qemu":
         from aot.run import qemu
 
-        return qemu.run(bundle, entry, inputs, limit)
+        return qemu.run(bundle, entry, inputs, limit, tracing)
     from aot.run import renode
 
     return renode.run(bundle, entry, inputs, limit)

@@ -19,9 +19,11 @@ from aot.bundle import Bundle, Entry
 from aot.errors import CompileError, InternalError
 from aot.run import memory
 from aot.run.hooks import Watch, compiled_hooks
-from aot.run.layout import SAVED, Grid, Layout, check_return, check_stack, describe_layer, lay_out
+from aot.run.layout import SAVED, Grid, Layout, check_return, check_stack, describe_layer, lay_out, owners_of
 from aot.run.memory import Placed
+from aot.run.recorder import Recorder, compiled_recorder
 from aot.run.result import RunResult
+from aot.run.trace import Trace, Tracing
 from aot.target import Target
 
 # Everything below 0x40000000: beyond it a Cortex-M has peripherals, from which it executes nothing.
@@ -30,11 +32,11 @@ _STOP = 0x1000
 _CHECKED = 3_000_000  # instructions whose accesses' alignment is checked, which slows them down tenfold
 
 
-def run(bundle: Bundle, entry: Entry, inputs: Sequence[np.ndarray], limit: int) -> RunResult:
+def run(bundle: Bundle, entry: Entry, inputs: Sequence[np.ndarray], limit: int, tracing: Tracing = "none") -> RunResult:
     """Run the entry twice, with regions at the ends and at the starts of pages, and with other garbage in outputs and workspace.
 
     A third run checks only the alignment of its accesses, which are hooked for that; its regions are aligned no better than the
-    bundle asks for.
+    bundle asks for. tracing: what the first run records.
     """
     unicorn = _unicorn()
 
@@ -44,6 +46,7 @@ def run(bundle: Bundle, entry: Entry, inputs: Sequence[np.ndarray], limit: int) 
         return _Machine(unicorn, bundle.target, entry, layout, limit)
 
     machines = (machine(True, 1, 0xA5), machine(False, 2, 0x3C))
+    machines[0].record(tracing)
     for each in machines:
         each.call()
     if _allows_unaligned(bundle.target):
@@ -54,7 +57,7 @@ def run(bundle: Bundle, entry: Entry, inputs: Sequence[np.ndarray], limit: int) 
     memory.same_outputs(entry, first, second)
     stack = max(each.stack_peak() for each in machines)
     check_stack(entry, stack)
-    return RunResult(first, machines[0].instructions, stack, machines[0].per_layer(), "unicorn")
+    return RunResult(first, machines[0].instructions, stack, machines[0].per_layer(), "unicorn", trace=machines[0].trace())
 
 
 def _unicorn() -> ModuleType:
@@ -78,8 +81,10 @@ class _Machine:
 
         self._unicorn, self._const, self._entry, self._layout, self._limit = unicorn, arm_const, entry, layout, limit
         self._fault: tuple[int, int, int] | None = None
+        self._recorder: Recorder | None = None
+        self._tracing: Tracing = "none"
         self._fpu = "fpu" in target.has
-        self._owners = tuple(dict.fromkeys((*(layer.symbol for layer in entry.layers), entry.symbol)))
+        self._owners = owners_of(entry)
         self._watch = Watch(layout.image, self._owners, limit, "unaligned" in target.has)
         # Not UC_MODE_MCLASS: with it Unicorn 2.1 takes every model for a Cortex-M33.
         self._engine = unicorn.Uc(unicorn.UC_ARCH_ARM, unicorn.UC_MODE_THUMB)
@@ -97,7 +102,23 @@ class _Machine:
         state.write = ctypes.cast(library.uc_reg_write, ctypes.c_void_p).value
         state.pc_register, state.xpsr_register = arm_const.UC_ARM_REG_PC, arm_const.UC_ARM_REG_XPSR
         self._engine.hook_add(unicorn.UC_HOOK_MEM_INVALID, self._on_fault)
-        self._add_hook(unicorn.UC_HOOK_BLOCK, compiled_hooks().block)
+        self._add_hook(unicorn.UC_HOOK_BLOCK, compiled_hooks()["block"])
+
+    def record(self, tracing: Tracing) -> None:
+        """Record the next call."""
+        if tracing == "none":
+            return
+        layout, kinds = self._layout, self._unicorn.UC_HOOK_MEM_READ
+        constants = (layout.code, layout.rodata, *(one for one in layout.arguments if one.address < _GRID.code[1]))
+        flash = min(one.start for one in constants), max(one.end for one in constants)
+        self._recorder = Recorder(self._watch, layout.image, self._owners, flash)
+        self._add_hook(self._unicorn.UC_HOOK_BLOCK, compiled_recorder()["record"], self._recorder.state)
+        if tracing == "flash":
+            self._add_hook(kinds, compiled_recorder()["read"], self._recorder.state)
+        self._tracing = tracing
+
+    def trace(self) -> Trace | None:
+        return None if self._recorder is None else self._recorder.trace(self._tracing == "flash")
 
     def call(self) -> None:
         """Call the entry; InternalError where it faults or runs too long."""
@@ -115,7 +136,7 @@ class _Machine:
     def check_alignment(self) -> None:
         """Call the entry; InternalError where one of its first accesses is unaligned as the core does not allow."""
         kinds = self._unicorn.UC_HOOK_MEM_READ | self._unicorn.UC_HOOK_MEM_WRITE
-        self._add_hook(kinds, compiled_hooks().access)
+        self._add_hook(kinds, compiled_hooks()["access"])
         with contextlib.suppress(self._unicorn.UcError):  # `call` reports what goes wrong without the hook
             self._start(min(_CHECKED, self._limit))
         state = self._watch.state
@@ -164,11 +185,11 @@ class _Machine:
         self._engine.mem_map(placed.start, placed.end - placed.start, permissions)
         self._engine.mem_write(placed.start, placed.image)
 
-    def _add_hook(self, kind: int, function: int) -> ctypes.c_size_t:
+    def _add_hook(self, kind: int, function: int, user: ctypes.Structure | None = None) -> ctypes.c_size_t:
         """A compiled hook goes in through Unicorn's C interface: its Python one takes Python callables only."""
         added, everywhere = ctypes.c_size_t(), (ctypes.c_uint64(1), ctypes.c_uint64(0))
-        pointer, user = ctypes.c_void_p(function), ctypes.byref(self._watch.state)
-        if status := _library().uc_hook_add(self._engine._uch, ctypes.byref(added), kind, pointer, user, *everywhere):
+        pointer, given = ctypes.c_void_p(function), ctypes.byref(self._watch.state if user is None else user)
+        if status := _library().uc_hook_add(self._engine._uch, ctypes.byref(added), kind, pointer, given, *everywhere):
             raise InternalError(f"Unicorn refused a hook: error {status}")
         return added
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from aot.bundle import Entry
 from aot.errors import InternalError
+from aot.run.image import Image
 from aot.run.layout import SAVED, Layout
 from aot.run.memory import Placed
 from aot.run.thumb import EQ, HS, NE, SP, Thumb
@@ -92,13 +93,14 @@ class Report:
 
 @dataclass(frozen=True)
 class Firmware:
-    """What to load where. ram: its address and contents before the run, the report first; the firmware hands it over."""
+    """What to load where. ram: its address and contents before the run, the report first; the firmware hands it over. image: what it calls."""
 
     vectors: int
     code: tuple[tuple[int, bytes], ...]
     ram: tuple[int, bytes]
     overhead: int
     clock: Clock
+    image: Image | None = None
 
     def report(self, memory: bytes) -> Report:
         """Read the report out of the dumped memory. InternalError if there is none."""
@@ -141,7 +143,7 @@ def build(target: Target, entry: Entry, layout: Layout, output: Output, clock: C
         pages: tuple[tuple[int, bytes], ...] = ((vectors, table + text + rom[len(table + text) :]),)
     else:
         pages = ((vectors, table + text), (target.memory["code"], rom))
-    return Firmware(vectors, pages, (report, bytes(ram)), overhead, clock)
+    return Firmware(vectors, pages, (report, bytes(ram)), overhead, clock, layout.image)
 
 
 def _filled(address: int, nbytes: int, placed: list[Placed]) -> bytes:

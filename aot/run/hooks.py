@@ -16,13 +16,39 @@ from llvmlite import binding
 
 from aot.errors import InternalError
 from aot.run.image import Image
+from aot.run.trace import entered_owners
 
 # Unicorn's hooks: block(engine, address, size, user) and access(engine, kind, address, size, value, user). `user` is State below.
-# Before it calls `access`, Unicorn 2.1 restores the core's IT bits to what they are at that instruction, and forgets to clear them
-# when the IT block ends: later instructions would be skipped. So `access` clears them; the block at hand does not read them.
+# Before it calls a hook of accesses, Unicorn 2.1 restores the core's IT bits to what they are at that instruction, and forgets to clear them
+# when the IT block ends: later instructions would be skipped. So `settle` clears them; the block at hand does not read them.
 # `enter` of a halfword: 0 keep the current owner (a routine that a layer calls), else 1 + the owner whose function this is.
-_SOURCE = """
+SETTLE = """
 %State = type { i64, i64, i64, i32, i32, i64, i32, i32, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, i32, i32 }
+
+define internal void @settle(ptr %engine, ptr %state) {
+entry:
+  %read_at = getelementptr %State, ptr %state, i32 0, i32 13
+  %read = load ptr, ptr %read_at
+  %register_at = getelementptr %State, ptr %state, i32 0, i32 16
+  %register = load i32, ptr %register_at
+  %cell = getelementptr %State, ptr %state, i32 0, i32 17
+  %ignored0 = call i32 %read(ptr %engine, i32 %register, ptr %cell)
+  %xpsr = load i32, ptr %cell
+  %stale = and i32 %xpsr, 100727808
+  %clean = icmp eq i32 %stale, 0
+  br i1 %clean, label %leave, label %clear
+clear:
+  %settled = xor i32 %xpsr, %stale
+  store i32 %settled, ptr %cell
+  %write_at = getelementptr %State, ptr %state, i32 0, i32 15
+  %write = load ptr, ptr %write_at
+  %ignored1 = call i32 %write(ptr %engine, i32 %register, ptr %cell)
+  br label %leave
+leave:
+  ret void
+}
+"""
+_SOURCE = """
 
 define void @block(ptr %engine, i64 %address, i32 %size, ptr %state) {
 entry:
@@ -85,24 +111,9 @@ leave:
 
 define void @access(ptr %engine, i32 %kind, i64 %address, i32 %size, i64 %value, ptr %state) {
 entry:
+  call void @settle(ptr %engine, ptr %state)
   %read_at = getelementptr %State, ptr %state, i32 0, i32 13
   %read = load ptr, ptr %read_at
-  %xpsr_register_at = getelementptr %State, ptr %state, i32 0, i32 16
-  %xpsr_register = load i32, ptr %xpsr_register_at
-  %xpsr_cell = getelementptr %State, ptr %state, i32 0, i32 17
-  %ignored0 = call i32 %read(ptr %engine, i32 %xpsr_register, ptr %xpsr_cell)
-  %xpsr = load i32, ptr %xpsr_cell
-  %stale = and i32 %xpsr, 100727808
-  %clean = icmp eq i32 %stale, 0
-  br i1 %clean, label %check, label %settle
-settle:
-  %settled = xor i32 %xpsr, %stale
-  store i32 %settled, ptr %xpsr_cell
-  %write_at = getelementptr %State, ptr %state, i32 0, i32 15
-  %write = load ptr, ptr %write_at
-  %ignored1 = call i32 %write(ptr %engine, i32 %xpsr_register, ptr %xpsr_cell)
-  br label %check
-check:
   %size64 = zext i32 %size to i64
   %mask = sub i64 %size64, 1
   %low = and i64 %address, %mask
@@ -184,13 +195,9 @@ class Watch:
         self._starts = starts
         self._before = np.concatenate(([0], np.cumsum(starts))).astype(np.uint32)
         self._visited = np.zeros(len(starts), np.uint8)
-        self._enter = np.zeros(len(starts), np.uint32)
+        self._enter = entered_owners(image, owners, len(starts))
         self._strict = (multiple if unaligned else np.ones(len(starts))).astype(np.uint8)
         self.counts = np.zeros(len(owners) + 1, np.uint64)
-        for number, name in enumerate(owners, 1):
-            if symbol := image.by_name.get(name):
-                first = (symbol.address - image.code_address) // 2
-                self._enter[first : first + (symbol.nbytes + 1) // 2] = number
         self.state = State(image.code_address, 2 * len(starts), limit)
         for name, table in (("before", self._before), ("visited", self._visited), ("enter", self._enter), ("counts", self.counts)):
             setattr(self.state, name, table.ctypes.data)
@@ -239,20 +246,21 @@ def _accesses_several(first: int, second: int) -> bool:
 
 
 class Hooks:
-    """The compiled hooks: addresses of `block` and `access`, valid as long as this lives."""
+    """Compiled hooks, whose addresses are valid as long as this lives. source: LLVM assembly; `settle` is there to be called."""
 
-    def __init__(self) -> None:
+    def __init__(self, source: str) -> None:
         binding.initialize_native_target()
         binding.initialize_native_asmprinter()
-        module = binding.parse_assembly(_SOURCE)
+        module = binding.parse_assembly(SETTLE + source)
         machine = binding.Target.from_default_triple().create_target_machine(opt=2)
         self._engine = binding.create_mcjit_compiler(module, machine)
         self._engine.finalize_object()
-        self.block: int = self._engine.get_function_address("block")
-        self.access: int = self._engine.get_function_address("access")
+
+    def __getitem__(self, name: str) -> int:
+        return self._engine.get_function_address(name)
 
 
 @cache
 def compiled_hooks() -> Hooks:
-    """The hooks, compiled once."""
-    return Hooks()
+    """`block` and `access`, compiled once."""
+    return Hooks(_SOURCE)

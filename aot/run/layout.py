@@ -122,6 +122,11 @@ def check_stack(entry: Entry, used: int) -> None:
         raise InternalError(f"{entry.symbol} used {used} bytes of stack, more than the {entry.stack_nbytes} that the bundle states")
 
 
+def owners_of(entry: Entry) -> tuple[str, ...]:
+    """The functions whose instructions are counted by themselves: the layers', then the entry."""
+    return tuple(dict.fromkeys((*(layer.symbol for layer in entry.layers), entry.symbol)))
+
+
 def describe_layer(entry: Entry, symbol: str) -> str:
     """How messages call the layer whose function this is, or the entry itself."""
     layer = next((layer for layer in entry.layers if layer.symbol == symbol), None)

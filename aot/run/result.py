@@ -9,6 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from aot.run.trace import Trace
+
 
 @dataclass(frozen=True)
 class RunResult:
@@ -16,8 +18,9 @@ class RunResult:
 
     outputs: in the entry's order, shaped. instructions: executed, from the entry's first to its return (None on the host; on QEMU
     to within 4). stack_nbytes: peak below the caller's frame. where: the runner's name.
-    per_layer: (symbol, instructions) of each layer, what it calls included, then of the entry itself (Unicorn only).
+    per_layer: (symbol, instructions) of each layer, what it calls included, then of the entry itself (Unicorn; QEMU where it traces).
     state: what the state holds after the run; give it to the next one. None where the entry has none.
+    trace: each instruction's executions, where that was asked for (Unicorn only).
     """
 
     outputs: tuple[np.ndarray, ...]
@@ -26,3 +29,4 @@ class RunResult:
     per_layer: tuple[tuple[str, int], ...] | None
     where: str
     state: bytes | None = None
+    trace: Trace | None = None

@@ -64,7 +64,7 @@ def fails(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     return line
 
 
-@pytest.mark.parametrize("command", ["bundle", "run", "verify", "inspect", "ops", "targets"])
+@pytest.mark.parametrize("command", ["bundle", "run", "verify", "profile", "inspect", "ops", "targets"])
 def test_help_has_examples(capsys: pytest.CaptureFixture[str], command: str) -> None:
     code, out, _ = run(capsys, command, "--help")
     assert code == 0 and f"aot {command}" in out.partition("Examples:")[2]
