@@ -9,7 +9,7 @@ from tests.differential.net import Tensor
 
 
 def reduction(g: Grower, op: str) -> None:
-    """Some axes, in any order and of any sign; keep_dims or not."""
+    """Some axes, in any order and of any sign; keep_dims or not. A constant keeps its scale: LiteRT copies one of a single element as it is."""
     boolean = op in ("REDUCE_ANY", "REDUCE_ALL")
     x = g.value("bool" if boolean else ("int8", "float32", "int16", "int32", "uint8", "int64"))
     rank = len(g[x].shape)
@@ -17,7 +17,7 @@ def reduction(g: Grower, op: str) -> None:
     keep = g.coin() or len(axes) == rank
     shape = [1 if n in axes else size for n, size in enumerate(g[x].shape) if keep or n not in axes]
     given = [n - rank if g.seldom() else n for n in axes]
-    same = op.startswith("REDUCE_M") or g.coin()
+    same = op.startswith("REDUCE_M") or g[x].data is not None or g.coin()
     made = g.like(x, shape) if same else g.output(shape, g[x].dtype)
     g.node(op, [x, g.integers(given[0] if len(given) == 1 and g.coin() else given)], made, {"keep_dims": keep})
 
