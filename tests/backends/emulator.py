@@ -76,11 +76,7 @@ def run(
     image = unlinked.link(_CODE, _RODATA)
     symbol = next(one for one in image.functions if one.name == "kernel")
     machine = unicorn.Uc(unicorn.UC_ARCH_ARM, unicorn.UC_MODE_THUMB | unicorn.UC_MODE_MCLASS)
-    machine.ctl_set_cpu_model(
-        {"cortex-m4": arm.UC_CPU_ARM_CORTEX_M4, "cortex-m7": arm.UC_CPU_ARM_CORTEX_M7, "cortex-m33": arm.UC_CPU_ARM_CORTEX_M33}[
-            target.name
-        ]
-    )
+    machine.ctl_set_cpu_model(getattr(arm, "UC_CPU_ARM_" + target.name.upper().replace("-", "_")))
     for address, nbytes in ((0, 0x100000), (_DATA, _DATA_NBYTES), (_STACK, _STACK_NBYTES)):
         machine.mem_map(address, nbytes)
     machine.mem_write(_CODE, image.code)

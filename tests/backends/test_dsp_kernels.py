@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from aot.backends.cmsis_nn import BACKEND
+from aot.backends.cmsis_nn import BACKEND, dsp
 from aot.backends.cmsis_nn.dsp.gather import Patches
 from aot.backends.cmsis_nn.dsp.packing import Packed, Tile, pack
 from aot.backends.cmsis_nn.operands import Layer, read_layer
@@ -149,7 +149,7 @@ def test_dense() -> None:
 
 
 def test_a_single_output_is_left_to_generic_code() -> None:
-    with pytest.raises(AssertionError, match="a single output: generic code needs as few instructions"):
+    with pytest.raises(AssertionError, match="a single output: generic code needs as few instruct"):
         check(program_of(Case("dense", (1, 1, 1, 640), 1)))
 
 
@@ -327,14 +327,16 @@ def test_dense_part_of_larger_output() -> None:
 
 
 def refusals(program: Program, target: Target = M4) -> list[str]:
-    answers = [kernel.claim(program, program.instructions[0], target) for kernel in BACKEND.kernels]
+    answers = [kernel.claim(program, program.instructions[0], target) for kernel in dsp.KERNELS]
     assert all(isinstance(answer, str) for answer in answers)
     return [answer for answer in answers if not answer.startswith("not a ")]
 
 
 @pytest.mark.parametrize("name", ["cortex-m0", "cortex-m0plus", "cortex-m3"])
 def test_cores_without_dsp_decline(name: str) -> None:
-    assert refusals(program_of(Case()), load_target(name)) == [f"{name} has no DSP extension (SMLAD)"] * 2
+    program = program_of(Case())
+    for kernel in (one for one in dsp.KERNELS if one.kinds != ("depthwise",) and one.name != "dense"):
+        assert kernel.claim(program, program.instructions[0], load_target(name)) == f"{name} has no DSP extension (SMLAD)"
 
 
 @pytest.mark.parametrize(

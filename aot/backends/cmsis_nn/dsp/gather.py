@@ -171,9 +171,7 @@ class Patches:
     def gather(self, dsp: Dsp, image: Value, row: Value, column: Value, slot: Value, stride: int, patch: Value) -> None:
         """Gather the window of output pixel (row, column) into `slot`."""
         g = self.geometry
-        top = _scaled(dsp, row, g.stride[0], -g.pad_top)
-        left = _scaled(dsp, column, g.stride[1], -g.pad_left)
-        source, row_step, tap_step = self._source(dsp, image, top, left, patch)
+        source, row_step, tap_step = self.window(dsp, image, row, column, patch)
         count, length = self.runs
         with dsp.repeat(g.kernel[0], [source, slot]) as rows:
             start, into = rows.values
@@ -183,9 +181,11 @@ class Patches:
                 taps.next = (dsp.at(here, tap_step), place)
             rows.next = (dsp.at(start, row_step), taps.results[1])
 
-    def _source(self, dsp: Dsp, image: Value, top: Value, left: Value, patch: Value) -> tuple[Value, Value, Value]:
-        """First byte of the window, and the distances in bytes of its rows and taps: in the image, or in the patch."""
+    def window(self, dsp: Dsp, image: Value, row: Value, column: Value, patch: Value) -> tuple[Value, Value, Value]:
+        """First byte of an output pixel's window, and the distances in bytes of its rows and taps: in the image, or in the patch."""
         g = self.geometry
+        top = _scaled(dsp, row, g.stride[0], -g.pad_top)
+        left = _scaled(dsp, column, g.stride[1], -g.pad_left)
         builder = dsp.builder
         _, height, width, depth = g.input
         inside = (I32(g.dilation[0] * width * depth), I32(g.dilation[1] * depth))

@@ -1,0 +1,19 @@
+"""Kernels for Cortex-M3: Armv7-M, which has MLA, SMULL and SSAT, and no DSP extension.
+
+Enters: nothing. Leaves: `KERNELS`.
+"""
+
+from __future__ import annotations
+
+from aot.backends.cmsis_nn.swar.m3.convolution import claim_convolution, claim_rows
+from aot.lower.implementation import Kernel
+
+KERNELS = (
+    Kernel(
+        "conv, two pixels a word",
+        claim_convolution,
+        "int8 convolution of any kernel: two products a multiplication",
+        ("conv", "depthwise"),
+    ),
+    Kernel("dense, two rows a word", claim_rows, "int8 fully connected layer on any number of rows", ("dense",)),
+)

@@ -1,0 +1,136 @@
+"""The kernels for Cortex-M3 on an emulated one against the numpy meaning of their instructions, every byte, with guards around every
+buffer; and what they cost.
+
+Sweeps are sampled; AOT_SWEEP=1 makes them thirty times as long. Cases are those of the DSP kernels.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from aot.backends.cmsis_nn.swar import m3
+from aot.graph.expr import axis
+from aot.lower.program import Buffer
+from aot.target import load_target
+from tests.backends import emulator
+from tests.backends.contracts import INT8, Case, expected, inputs_of, program_of
+from tests.backends.test_dsp_kernels import (
+    CHANNELS,
+    FUSABLE,
+    KERNELS,
+    NUMBERS,
+    UNALIGNED,
+    WINDOWS,
+    check,
+    claim,
+    numbers,
+    replace_role,
+    residual,
+    windowed,
+)
+from tests.graph.lowered import sweep
+
+pytest.importorskip("unicorn", reason="the emulator Unicorn is not installed")
+
+M3 = load_target("cortex-m3")
+
+
+@pytest.mark.parametrize("part", range(2))
+def test_convolutions(part: int) -> None:
+    choices = {**NUMBERS, **WINDOWS, "kernel": KERNELS, "depth": CHANNELS, "channels": CHANNELS, "weight": (127, 60, 10)}
+    for number, choice in enumerate(sweep(20, part, **choices)):
+        fields = numbers(choice, choice["channels"])
+        case = windowed(number, choice, channels=choice["channels"], weight=choice["weight"], **fields)
+        check(program_of(case), number, target=M3, split=True)
+
+
+def test_dense() -> None:
+    choices = {**NUMBERS, "rows": (1, 1, 2, 3, 5, 8), "depth": (*CHANNELS, 64, 100, 640), "channels": CHANNELS}
+    for number, choice in enumerate(sweep(40, 9, weight=(127, 60, 10), **choices)):
+        image = (choice["rows"], 1, 1, choice["depth"])
+        fields = {**numbers(choice, choice["channels"]), "weight": choice["weight"]}
+        if choice["rows"] * choice["channels"] > 1:
+            check(program_of(Case("dense", image, choice["channels"], seed=number, **fields)), number, target=M3)
+
+
+MINE = [case for case in FUSABLE if case.kind in ("conv", "dense")]
+
+
+@pytest.mark.parametrize("case", [case for case in UNALIGNED if case.kind in ("conv", "dense")], ids=str)
+def test_activations_at_odd_addresses(case: Case) -> None:
+    check(program_of(case), align=1, target=M3, split=True)
+    shape = program_of(case)["y"].shape
+    check(program_of(case, residual, extra=[Buffer("r", INT8, shape, "input")]), align=1, target=M3, split=True)
+
+
+@pytest.mark.parametrize("case", MINE, ids=str)
+def test_fused_operand(case: Case) -> None:
+    shape = program_of(case)["y"].shape
+    program = program_of(case, residual, extra=[Buffer("r", INT8, shape, "input")])
+    check(program, split=True, target=M3)
+    in_place = replace_role(program, "r", "temporary")
+    implementation = claim(in_place, M3)
+    assert implementation.overwrites == ("r",)
+    inputs = inputs_of(program)
+    outcome = emulator.run(in_place, implementation, M3, inputs, in_place="r")
+    assert (outcome.out == expected(program, inputs)).all()
+
+
+def test_weights_of_minus_128_and_extreme_inputs() -> None:
+    for kind, image in (("conv", (1, 4, 4, 6)), ("dense", (1, 1, 1, 40)), ("dense", (5, 1, 1, 40))):
+        for seed in (3, 6):  # inputs_of makes these all -128 or 127
+            program = program_of(Case(kind, image, 6, seed=seed))
+            check(program, seed, target=M3)
+            program["w"].data.flags.writeable = True
+            program["w"].data[...] = np.where(program["w"].data < 0, -128, 127)
+            check(program, seed, target=M3)
+
+
+@pytest.mark.parametrize("kind", ["conv"])
+def test_parts_of_larger_outputs(kind: str) -> None:
+    case = Case(kind, (2, 5, 6, 8), 8, padding=(1, 1, 1, 1))
+    shape, store = (3, 8, 9, 15), tuple(axis(number, 1, offset) for number, offset in enumerate((1, 2, 3, 4)))
+    check(program_of(case, store=store, out_shape=shape), target=M3, split=True, background=77)
+    program = program_of(case, residual, store, shape, [Buffer("r", INT8, (2, 5, 6, 8), "input")])
+    check(program, target=M3, split=True, background=77)
+
+
+SAME = (1, 1, 1, 1)
+LAYERS = [
+    # name, layer, instructions per MAC
+    ("conv 1x1 64->64, 25x5", Case("conv", (1, 25, 5, 64), 64, (1, 1)), 1.24),
+    ("conv 1x1 8->16, 24x24", Case("conv", (1, 24, 24, 8), 16, (1, 1)), 2.40),
+    ("conv 1x1 7->15, 5x5", Case("conv", (1, 5, 5, 7), 15, (1, 1)), 2.80),
+    ("conv 1x1 256->256, 3x3", Case("conv", (1, 3, 3, 256), 256, (1, 1)), 1.34),
+    ("conv 3x3 3->16, 32x32", Case("conv", (1, 32, 32, 3), 16, padding=SAME), 1.75),
+    ("conv 3x3 16->16, 16x16", Case("conv", (1, 16, 16, 16), 16, padding=SAME), 1.32),
+    ("conv 10x4 1->64 stride 2", Case("conv", (1, 49, 10, 1), 64, (10, 4), (2, 2), padding=(4, 5, 1, 1)), 1.46),
+]
+
+
+@pytest.mark.parametrize(("name", "case", "ceiling"), LAYERS, ids=[layer[0] for layer in LAYERS])
+def test_cost(name: str, case: Case, ceiling: float) -> None:
+    """Weights as they are in models: most are far from the largest. The estimate is not far from what is counted."""
+    program = program_of(replace(case, weight=60))
+    implementation = claim(program, M3)
+    inputs = inputs_of(program)
+    outcome = emulator.run(program, implementation, M3, inputs)
+    assert (outcome.out == expected(program, inputs)).all()
+    cost = outcome.instructions / program.instructions[0].geometry.macs
+    print(f"{name:32s} {cost:6.3f} instructions/MAC")
+    assert cost <= ceiling
+    assert implementation.cost is not None
+    assert 0.8 < implementation.cost.instructions / outcome.instructions < 1.2
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"), [("cortex-m0", "no 32-bit Thumb-2 multiply-accumulate"), ("cortex-m4", "has the DSP extension")]
+)
+def test_other_cores_are_declined(name: str, reason: str) -> None:
+    for case in (Case(), Case("dense", (1, 1, 1, 8), 8)):
+        program = program_of(case)
+        answers = [kernel.claim(program, program.instructions[0], load_target(name)) for kernel in m3.KERNELS]
+        assert all(isinstance(answer, str) and reason in answer for answer in answers)
