@@ -81,9 +81,9 @@ def sizes(code: bytes) -> tuple[int, int]:
 def finish(code: bytes, bare_metal: bool) -> bytes:
     """The finished file.
 
-    On Arm: marked as fit for hard- and soft-float firmware (LLVM's attributes leave that out), and without exception tables
-    (every function is `nounwind`; they would cost flash). On bare metal: without the note on an executable stack, because GNU ld
-    would warn of every other object that has none.
+    On Arm: marked as fit for hard- and soft-float firmware (LLVM's attributes leave that out), without exception tables (every
+    function is `nounwind`; they would cost flash), and with functions given as machine code marked as code. On bare metal: without
+    the note on an executable stack, because GNU ld would warn of every other object that has none.
     """
     file = opened(code)
     sections = list(file.iter_sections())
@@ -96,7 +96,23 @@ def finish(code: bytes, bare_metal: bool) -> bytes:
         if len(attributes) != 1:
             raise InternalError("the object has no Arm build attributes")
         replaced = {attributes[0]: set_attribute(sections[attributes[0]].data(), _VFP_ARGS, _COMPATIBLE)}
+        replaced |= {number: _marked(section) for number, section in enumerate(sections) if section.name == ".symtab"}
     return rewrite(code, dropped, replaced)
+
+
+def _marked(table: Any) -> bytes:
+    """The symbol table with code where functions start: LLVM marks prologue data ("$d"), which is machine code here, as data.
+
+    Source: ELF for the Arm Architecture (ARM IHI 0044), section 4.5.5, mapping symbols.
+    """
+    symbols = list(table.iter_symbols())
+    starts = {(one["st_shndx"], one["st_value"] & ~1) for one in symbols if one["st_info"]["type"] == "STT_FUNC" and one["st_size"]}
+    names = {one.name: one.entry["st_name"] for one in symbols}
+    content = bytearray(table.data())
+    for number, symbol in enumerate(symbols):
+        if symbol.name == "$d" and (symbol["st_shndx"], symbol["st_value"]) in starts:
+            struct.pack_into("<I", content, number * table["sh_entsize"], names["$t"])
+    return bytes(content)
 
 
 def set_attribute(section: bytes, tag: int, value: int) -> bytes:

@@ -218,12 +218,18 @@ class KernelFunction:
             merged.append(phi)
         return tuple(merged)
 
-    def helper(self, purpose: str, type: ir.FunctionType, build: Callable[[ir.Function], None]) -> ir.Function:
+    def helper(
+        self,
+        purpose: str,
+        type: ir.FunctionType,
+        build: Callable[[ir.Function], None],
+        make: Callable[[ir.Module, ir.FunctionType, str], ir.Function] = ir.Function,
+    ) -> ir.Function:
         """A local function of the bundle, made by `build` on first use. One copy stays when modules are linked."""
         name = f"{self.prefix}_{purpose}"
         found = self.module.globals.get(name)
         if found is None:
-            found = ir.Function(self.module, type, name)
+            found = make(self.module, type, name)
             found.linkage = "linkonce_odr"
             local_attributes(found)
             build(found)

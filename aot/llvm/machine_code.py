@@ -13,20 +13,40 @@ from __future__ import annotations
 
 from llvmlite import ir
 
-from aot.llvm.emission import KernelFunction, string_attribute
+from aot.llvm.emission import KernelFunction
 from aot.llvm.types import I32
+
+
+class _Given(ir.Function):
+    """A function with prologue data, which LLVM's text has behind attributes and section."""
+
+    prologue: bytes = b""
+
+    def descr_prototype(self, buf: list[str]) -> None:
+        super().descr_prototype(buf)
+        words = [int.from_bytes(self.prologue[at : at + 2], "little") for at in range(0, len(self.prologue), 2)]
+        data = ", ".join(f"i16 {word - (word >> 15 << 16)}" for word in words)
+        buf[-1] = f"{buf[-1].rstrip()} prologue [{len(words)} x i16] [{data}]\n"
+
+
+class _VolatileStore(ir.instructions.StoreInstr):
+    """A store that keeps its slot in the frame."""
+
+    def descr(self, buf: list[str]) -> None:
+        value, pointer = self.operands
+        buf.append(f"store volatile {value.type} {value.get_reference()}, ptr {pointer.get_reference()}\n")
 
 
 def machine_code(function: KernelFunction, purpose: str, type: ir.FunctionType, code: bytes, stack_nbytes: int) -> ir.Function:
     """The local function of this purpose, made of `code` on first use. stack_nbytes: what it takes of the stack, a multiple of 4."""
 
     def build(made: ir.Function) -> None:
-        words = [int.from_bytes(code[at : at + 2], "little") for at in range(0, len(code), 2)]
-        data = ", ".join(f"i16 {word - (word >> 15 << 16)}" for word in words)
-        string_attribute(made, f"prologue [{len(words)} x i16] [{data}]")  # the last in LLVM's order, and in the alphabet's
+        assert isinstance(made, _Given)
+        made.prologue = code
         builder = ir.IRBuilder(made.append_basic_block("unreached"))
         if stack_nbytes:
-            builder.alloca(ir.ArrayType(I32, stack_nbytes // 4))
+            slot = builder.alloca(ir.ArrayType(I32, stack_nbytes // 4))
+            builder._insert(_VolatileStore(builder.block, I32(0), slot))
         builder.unreachable()
 
-    return function.helper(purpose, type, build)
+    return function.helper(purpose, type, build, _Given)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 
+from aot.llvm import elf
 from aot.llvm.emission import KernelFunction, parameter_names
 from aot.llvm.llvm import Compiler
 from aot.lower.implementation import Implementation
@@ -47,7 +48,7 @@ def assemble(program: Program, implementation: Implementation, target: Target, a
     bitcode = compiler.parse(str(module))
     if implementation.style == "generic":
         bitcode = compiler.optimise(bitcode)
-    return compiler.emit(bitcode, ordered=implementation.style == "ordered").object
+    return elf.finish(compiler.emit(bitcode, ordered=implementation.style == "ordered").object, bare_metal=True)
 
 
 def _align(program: Program, name: str, align: int) -> int:
