@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from aot.bundle import Bundle, Entry, Layer, Port
+from aot.bundle import Bundle, Entry, Layer, Port, Variant
 from aot.errors import CompileError
 from aot.graph.ir import DType
 from aot.version import VERSION
@@ -191,6 +191,7 @@ def describe(bundle: Bundle) -> dict[str, Any]:
         "model_sha256": bundle.model_sha256,
         "backend": bundle.backend,
         "target": {"name": bundle.target.name, "triple": bundle.target.triple, "cpu": bundle.target.cpu},
+        "optimize": bundle.optimize,
         "object_bytes": len(bundle.object),
         "code_bytes": bundle.code_nbytes,
         "weights_bytes": bundle.weights_nbytes,
@@ -248,6 +249,19 @@ def _describe_layer(layer: Layer) -> dict[str, Any]:
         "scratch_bytes": layer.scratch_nbytes,
         "notes": list(layer.notes),
         "declined": [{"kernel": kernel, "why": why} for kernel, why in layer.declined],
+        "variants": [_describe_variant(variant) for variant in layer.variants],
+    }
+
+
+def _describe_variant(variant: Variant) -> dict[str, Any]:
+    return {
+        "kernel": variant.kernel,
+        "variant": variant.variant,
+        "instructions": variant.instructions,
+        "code_bytes": variant.code_nbytes,
+        "constant_bytes": variant.constant_nbytes,
+        "scratch_bytes": variant.scratch_nbytes,
+        "why_not": variant.why_not,
     }
 
 

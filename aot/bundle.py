@@ -37,8 +37,25 @@ class Port:
 
 
 @dataclass(frozen=True)
+class Variant:
+    """A way to compute a layer, with what its kernel expects of it (code: shared code counts in full), and why it was not taken ("" if it
+    was)."""
+
+    kernel: str
+    variant: str
+    instructions: int
+    code_nbytes: int
+    constant_nbytes: int
+    scratch_nbytes: int
+    why_not: str = ""
+
+
+@dataclass(frozen=True)
 class Layer:
-    """One step's kernel function: `symbol` is its local symbol in the object; `nodes` are numbers of model nodes it computes."""
+    """One step's kernel function: `symbol` is its local symbol in the object; `nodes` are numbers of model nodes it computes.
+
+    variants: what there was to choose from, where there was a choice.
+    """
 
     symbol: str
     kernel: str
@@ -50,6 +67,7 @@ class Layer:
     scratch_nbytes: int
     notes: tuple[str, ...] = ()
     declined: tuple[tuple[str, str], ...] = ()
+    variants: tuple[Variant, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -98,6 +116,7 @@ class Bundle:
     model_sha256: str = ""
     init: Entry | None = None
     functions: tuple[str, ...] = ()
+    optimize: str = "balanced"
 
     @property
     def main(self) -> Entry:

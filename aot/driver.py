@@ -8,7 +8,7 @@ Enters: a path and `Options`. Leaves: a `Bundle`. Invariant: each stage's checke
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -16,8 +16,9 @@ from typing import Literal
 
 from aot.backends import BACKENDS
 from aot.backends.generic import GENERIC
-from aot.bundle import Bundle, Entry, Layer, Port
+from aot.bundle import Bundle, Entry, Layer, Port, Variant
 from aot.errors import CompileError
+from aot.fitting import Attempt, fit, with_less_scratch
 from aot.graph import tflite
 from aot.graph.ir import Graph, Model, Node, Shape
 from aot.graph.ops import OPERATORS
@@ -33,14 +34,23 @@ from aot.lower.build import build_program
 from aot.lower.check import check_plan
 from aot.lower.expose import expose
 from aot.lower.fuse import LOWER_PASSES, fuse
-from aot.lower.implementation import Backend, Choice
+from aot.lower.implementation import Backend, Choice, Implementation
 from aot.lower.lifetime import Io
 from aot.lower.place import plan as place
 from aot.lower.plan import Plan
 from aot.lower.program import Program
 from aot.lower.schedule import schedule
-from aot.lower.select import select
+from aot.lower.select import (
+    Field,
+    constants_limit,
+    decide,
+    promised_flash_nbytes,
+    select,
+    survey,
+    without_larger_workspace,
+)
 from aot.lower.state import initial_program, lay_out_state
+from aot.lower.tradeoff import OPTIMIZE, Goal, Optimize
 from aot.names import choose, identifier, unique_identifiers
 from aot.target import Target, host_target, is_packaged, load_target, triple_target
 
@@ -54,7 +64,8 @@ class Options:
 
     target: CPU name, path of a .yaml, or a Target; triple: any LLVM triple instead; neither: this machine.
     backend: name (default: cmsis-nn for a Cortex-M, else generic). name: of the bundle (default: the file's). shapes: by input label.
-    weights: embedded or separate. io: caller or workspace. max_workspace_nbytes: the most the workspace may have.
+    weights: embedded or separate. io: caller or workspace. optimize: speed, balanced or size. max_flash_nbytes: the most that code,
+    weights and tables may take together. max_workspace_nbytes: the most the workspace may have.
     custom: the firmware's C functions by the custom code that they compute (`docs/custom.md`).
     expose: every intermediate buffer becomes a further output (for finding the layer that differs).
     """
@@ -66,6 +77,8 @@ class Options:
     shapes: Mapping[str, Shape] = field(default_factory=dict)
     weights: Literal["embedded", "separate"] = "embedded"
     io: Io = "caller"
+    optimize: Optimize = "balanced"
+    max_flash_nbytes: int | None = None
     max_workspace_nbytes: int | None = None
     position_independent: bool = False
     fuse: bool = True
@@ -85,6 +98,7 @@ def compile(
     options = replace(options, target=target) if target is not None else options
     choose("weights", options.weights, ("embedded", "separate"))
     choose("io", options.io, ("caller", "workspace"))
+    choose("optimize", options.optimize, OPTIMIZE)
     observe: Observer = observer or (lambda stage, result: None)
     require_functions(options.custom)
     chosen, backend = resolve_target(options)
@@ -105,24 +119,23 @@ def compile_model(model: Model, target: Target, backend: Backend, options: Optio
     prepared = [prepare(graph, shapes_of(graph, model, options), observe, several) for _, graph in graphs]
     programs = [lower(graph, options, observe) for graph in prepared]
     state = lay_out_state(programs)
-    sources = []
-    for (symbol, _), program in zip(graphs, programs, strict=True):
-        plan = plan_program(program, target, backend, options, observe)
-        check_workspace(plan, options)
-        sources.append(EntrySource(symbol, plan, *ports(program, plan, target, options), state))
-    if state.nbytes:
-        plan = plan_program(initial_program(state), target, backend, options, lambda stage, result: None)
-        sources.append(EntrySource(f"{name}_init", plan, (), (), replace(state, offsets={"state": 0}), initialises=True))
-    emit = partial(
-        emit_bundle,
-        name,
-        target,
-        sources,
-        weights=options.weights,
-        io=options.io,
-        position_independent=options.position_independent,
-    )
-    emitted = emit() if is_packaged(target) else isolated(emit, target.triple)
+    fields = [offer(program, target, backend, options) for program in programs]
+
+    def attempt(goal: Goal) -> Attempt:
+        """The bundle with the kernels that are best for this goal."""
+        plans, estimate_nbytes = plan_programs(programs, fields, goal, options, observe)
+        sources = [
+            EntrySource(symbol, plan, *ports(plan.schedule.program, plan, target, options), state)
+            for (symbol, _), plan in zip(graphs, plans, strict=True)
+        ]
+        if state.nbytes:
+            first = plan_program(initial_program(state), target, backend, options, lambda stage, result: None)
+            sources.append(EntrySource(f"{name}_init", first, (), (), replace(state, offsets={"state": 0}), initialises=True))
+        return Attempt(sources, emit(name, target, sources, options), estimate_nbytes)
+
+    limit = constants_limit(programs, target) if options.optimize == "balanced" else None
+    made = fit(attempt, Goal(options.optimize, max_constants_nbytes=limit), options.max_flash_nbytes)
+    sources, emitted = made.sources, made.emitted
     observe("emit", emitted)
     nodes = (*(graph.nodes for _, graph in graphs), ())
     entries = [describe_entry(source, emitted, read) for source, read in zip(sources, nodes)]
@@ -131,6 +144,7 @@ def compile_model(model: Model, target: Target, backend: Backend, options: Optio
         name=name,
         backend=backend.name,
         target=target,
+        optimize=options.optimize,
         object=emitted.object,
         entries=tuple(runs),
         code_nbytes=emitted.code_nbytes,
@@ -173,14 +187,63 @@ def lower(graph: Graph, options: Options, observe: Observer) -> Program:
 
 
 def plan_program(program: Program, target: Target, backend: Backend, options: Options, observe: Observer) -> Plan:
-    """Choose kernels, order the steps, place every byte; checked by replay."""
-    choices = select(program, backend, GENERIC, target)
+    """Choose kernels without regard to flash, order the steps, place every byte; checked by replay."""
+    return plan_choices(program, select(program, backend, GENERIC, target), options, observe)
+
+
+def plan_choices(program: Program, choices: tuple[Choice, ...], options: Options, observe: Observer) -> Plan:
+    """Order the steps, place every byte; checked by replay."""
     scheduled = schedule(program, choices, io=options.io, inplace=options.inplace)
     observe("schedule", scheduled)
     plan = place(scheduled, io=options.io, inplace=options.inplace)
     check_plan(plan)
     observe("plan", plan)
     return plan
+
+
+def offer(program: Program, target: Target, backend: Backend, options: Options) -> tuple[Field, ...]:
+    """What there is to choose from; for balanced code without what takes more memory than need be."""
+    fields = survey(program, backend, GENERIC, target)
+    return without_larger_workspace(program, fields) if options.optimize == "balanced" else fields
+
+
+def plan_programs(
+    programs: Sequence[Program], fields: Sequence[tuple[Field, ...]], goal: Goal, options: Options, observe: Observer
+) -> tuple[list[Plan], int]:
+    """A plan for each entry, with the kernels that are best for all together and let each workspace stay within --max-workspace; and
+    the bytes of flash that their costs promise. CompileError if a workspace can't."""
+    fields = list(fields)
+    while True:
+        choices = decide(fields, goal)
+        plans = [plan_choices(program, chosen, options, observe) for program, chosen in zip(programs, choices, strict=True)]
+        narrowed = [
+            field if fits_workspace(plan, options) else with_less_scratch(field, plan, options.max_workspace_nbytes or 0)
+            for field, plan in zip(fields, plans, strict=True)
+        ]
+        if all(new is old for new, old in zip(narrowed, fields, strict=True)):
+            break
+        fields = narrowed
+    for plan in plans:
+        check_workspace(plan, options)
+    return plans, promised_flash_nbytes(choices)
+
+
+def fits_workspace(plan: Plan, options: Options) -> bool:
+    return options.max_workspace_nbytes is None or plan.workspace_nbytes <= options.max_workspace_nbytes
+
+
+def emit(name: str, target: Target, sources: Sequence[EntrySource], options: Options) -> EmittedObject:
+    """The object; in a process of its own for a target that is not one of the package's."""
+    emitting = partial(
+        emit_bundle,
+        name,
+        target,
+        sources,
+        weights=options.weights,
+        io=options.io,
+        position_independent=options.position_independent,
+    )
+    return emitting() if is_packaged(target) else isolated(emitting, target.triple)
 
 
 def stage_names() -> tuple[str, ...]:
@@ -242,7 +305,7 @@ def check_size(program: Program) -> None:
 
 def check_workspace(plan: Plan, options: Options) -> None:
     """CompileError if the workspace is larger than --max-workspace allows; names what sets the peak."""
-    if options.max_workspace_nbytes is not None and plan.workspace_nbytes > options.max_workspace_nbytes:
+    if not fits_workspace(plan, options):
         largest = sorted(plan.lifetimes, key=lambda life: (-life.nbytes, life.name))[:3]
         names = ", ".join(f"{life.name} {life.nbytes}" for life in largest)
         raise CompileError(
@@ -301,10 +364,25 @@ def _layer(nodes: tuple[Node, ...], program: Program, choice: Choice, symbol: st
         operators=tuple(names.get(index, "?") for index in chosen.instruction.nodes),
         out_shape=program[chosen.writes[0]].shape,
         macs=macs(chosen.instruction),
-        constant_nbytes=sum(constant.nbytes for constant in chosen.constants),
+        constant_nbytes=chosen.constants_nbytes,
         scratch_nbytes=chosen.scratch_nbytes,
         notes=chosen.notes,
         declined=choice.declined,
+        variants=tuple(_variant(one, why) for one, why in choice.variants),
+    )
+
+
+def _variant(one: Implementation, why: str) -> Variant:
+    assert one.cost is not None
+    shared = sum(nbytes for _, nbytes in one.cost.shared)
+    return Variant(
+        kernel=one.kernel,
+        variant=one.variant,
+        instructions=one.cost.instructions,
+        code_nbytes=one.cost.code_nbytes + shared,
+        constant_nbytes=one.constants_nbytes,
+        scratch_nbytes=one.scratch_nbytes,
+        why_not=why,
     )
 
 

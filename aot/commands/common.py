@@ -24,6 +24,7 @@ from aot.driver import Options, compile, stage_names
 from aot.errors import CompileError
 from aot.graph.ir import Shape
 from aot.lower.lifetime import Io
+from aot.lower.tradeoff import OPTIMIZE, Optimize
 from aot.names import choose
 
 
@@ -75,6 +76,15 @@ def compile_options(function: Callable[..., Any]) -> Callable[..., Any]:
             help="A function of the firmware computes the custom operator NAME.",
         ),
         click.option(
+            "--optimize",
+            type=click.Choice(OPTIMIZE),
+            default="balanced",
+            help="speed: fewest instructions. size: least flash. balanced (default): speed while flash stays small.",
+        ),
+        click.option(
+            "--max-flash", metavar="BYTES", type=WholeNumber(0, "bytes"), help="Fail if code, weights and tables don't fit."
+        ),
+        click.option(
             "--max-workspace", metavar="BYTES", type=WholeNumber(0, "bytes"), help="Fail if the workspace would be larger."
         ),
         click.option("--pic", is_flag=True, help="Position-independent code."),
@@ -114,6 +124,8 @@ class Request:
     weights: Literal["embedded", "separate"]
     io: Io
     custom: tuple[str, ...]
+    optimize: Optimize
+    max_flash: int | None
     max_workspace: int | None
     pic: bool
     fuse: bool
@@ -135,6 +147,8 @@ class Request:
             weights=self.weights,
             io=self.io,
             custom=_functions(self.custom),
+            optimize=self.optimize,
+            max_flash_nbytes=self.max_flash,
             max_workspace_nbytes=self.max_workspace,
             position_independent=self.pic,
             fuse=self.fuse,

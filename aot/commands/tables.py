@@ -82,6 +82,26 @@ def print_explanation(bundle: Bundle) -> None:
         rows = [explain(node, entry) for node in entry.nodes]
         console().print(table(f"{entry.symbol}: which kernel computes which node", ("node", "operator", "kernel", "why"), rows))
 
+        if rows := [row for layer in entry.layers for row in _variants(layer)]:
+            columns = ("symbol", "variant", "instructions", "code bytes", "constant bytes", "scratch bytes", "")
+            console().print(table(f"{entry.symbol}: variants, --optimize {bundle.optimize}", columns, rows))
+
+
+def _variants(layer: Layer) -> list[tuple[object, ...]]:
+    """One row for each variant of a layer: what its kernel expects it to take, and whether it was chosen."""
+    return [
+        (
+            layer.symbol,
+            f"{one.kernel} {one.variant}".rstrip(),
+            one.instructions,
+            one.code_nbytes,
+            one.constant_nbytes,
+            one.scratch_nbytes,
+            one.why_not or "chosen",
+        )
+        for one in layer.variants
+    ]
+
 
 def explain(node: Node, entry: Entry) -> tuple[object, str, str, str]:
     """(node number, operator, kernel, reason) of one node."""

@@ -33,10 +33,11 @@ class Rows:
 @dataclass(frozen=True)
 class Cost:
     """What an implementation is expected to take: instructions for one inference, and bytes of flash for code of its own (constants are
-    counted apart, from `constants`)."""
+    counted apart, from `constants`). shared: (name, bytes) of code that layers alike have in common: it is there once for all of them."""
 
     instructions: int
     code_nbytes: int = 0
+    shared: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,8 @@ class Implementation:
     constants: what it reads of read-only data, packed for it (weights, bias, tables); they replace the instruction's own constants.
     scratch_nbytes: planned memory alive only during a step (4-byte aligned; 8 with `scratch_align`).
     overwrites: of `reads`, those whose storage `writes[0]` may take over at the same address (element i is read before i is written).
-    cost: what the kernel's author expects of it, for choosing among several; None: nothing is known.
+    cost: what the kernel's author expects of it, for choosing among several; None: nothing is known. variant: what tells it from
+    the kernel's other implementations of the instruction.
     emit(function): fills the function's body; `function` is `aot.llvm.emission.KernelFunction`.
     """
 
@@ -64,17 +66,27 @@ class Implementation:
     style: Style = "generic"
     notes: tuple[str, ...] = ()
     cost: Cost | None = None
+    variant: str = ""
+
+    @property
+    def constants_nbytes(self) -> int:
+        return sum(constant.nbytes for constant in self.constants)
+
+
+Answer = Implementation | tuple[Implementation, ...] | str
+"""What a kernel says to an instruction: how it would compute it, in one way or several (the first is the one to take where costs say
+nothing), or the sentence why it can't."""
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """A row of a back end's table. `claim` answers with an implementation, or with the sentence why it can't take the instruction.
+    """A row of a back end's table. `claim` answers with implementations, or with the sentence why it can't take the instruction.
 
     kinds: the kinds of instruction (see `kind_of`) that it is asked about; empty: all.
     """
 
     name: str
-    claim: Callable[[Program, Primitive, Target], Implementation | str]
+    claim: Callable[[Program, Primitive, Target], Answer]
     summary: str = ""
     kinds: tuple[str, ...] = ()
 
@@ -88,10 +100,12 @@ def kind_of(instruction: Primitive) -> str:
 
 @dataclass(frozen=True)
 class Choice:
-    """What selection decided for one instruction, and the sentences of the kernels that declined, for `--explain`."""
+    """What selection decided for one instruction, for `--explain` with the sentences of the kernels that declined, and the variants
+    that there were, each with the reason why it was not taken ("" for the one that was)."""
 
     implementation: Implementation
     declined: tuple[tuple[str, str], ...] = ()
+    variants: tuple[tuple[Implementation, str], ...] = ()
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,14 @@ from dataclasses import replace
 import pytest
 
 from aot.errors import CompileError, InternalError
+from aot.fitting import with_less_scratch
 from aot.graph.primitive import Contract, Primitive
-from aot.lower.implementation import Backend, Implementation, Kernel
+from aot.lower.implementation import Backend, Cost, Implementation, Kernel
+from aot.lower.place import plan
 from aot.lower.program import Program
-from aot.lower.select import select
+from aot.lower.schedule import schedule
+from aot.lower.select import decide, select, survey, without_larger_workspace
+from aot.lower.tradeoff import Goal
 from aot.target import Target
 from tests.lower.toy import GraphBuilder, dummy
 
@@ -56,6 +60,64 @@ def test_the_generic_kernel_is_asked_once_and_last() -> None:
 def test_if_none_claims_the_user_is_told_why() -> None:
     with pytest.raises(CompileError, match="node 0: no kernel for target somewhere: somewhere lacks everything"):
         select(small(), Backend("b", ()), NEVER, TARGET)
+
+
+def variants(*figures: tuple[int, int, int]) -> Kernel:
+    """A kernel with a variant for each (instructions, bytes of code, bytes of scratch)."""
+
+    def claim(program: Program, instruction: Primitive, target: Target) -> tuple[Implementation, ...]:
+        made = dummy(program, instruction)
+        return tuple(
+            replace(made, kernel=f"variant {n}", cost=Cost(instructions, code), scratch_nbytes=scratch)
+            for n, (instructions, code, scratch) in enumerate(figures)
+        )
+
+    return Kernel("several", claim, kinds=("conv",))
+
+
+SEVERAL = variants((100, 50, 0), (60, 70, 16), (40, 200, 1000))
+
+
+@pytest.mark.parametrize(
+    ("goal", "wanted"),
+    [(Goal("speed"), 2), (Goal("balanced"), 1), (Goal("size"), 0), (Goal("speed", max_flash_nbytes=199), 1)],
+)
+def test_costs_decide_among_variants(goal: Goal, wanted: int) -> None:
+    choice, _ = select(small(), Backend("b", (SEVERAL,)), GENERIC, TARGET, goal)
+    assert choice.implementation.kernel == f"variant {wanted}"
+    assert [why == "" for _, why in choice.variants] == [number == wanted for number in range(3)]
+
+
+def test_variants_of_different_kernels_compete() -> None:
+    slow = variants((300, 10, 0))
+    choice, _ = select(small(), Backend("b", (slow, FAST, SEVERAL)), GENERIC, TARGET, Goal("speed"))
+    assert choice.implementation.cost == Cost(40, 200) and len(choice.variants) == 4
+
+
+def test_without_a_cost_the_first_is_taken() -> None:
+    choice, _ = select(small(), Backend("b", (FAST, SEVERAL)), GENERIC, TARGET, Goal("speed"))
+    assert choice.implementation.kernel == "fast" and choice.variants == ()
+
+
+def test_scratch_is_limited_by_what_another_instruction_needs() -> None:
+    program = small()
+    fields = survey(program, Backend("b", (SEVERAL,)), GENERIC, TARGET)
+    kept, _ = without_larger_workspace(program, fields)
+    assert [one.kernel for one in kept.candidates] == ["variant 0"]
+    assert [why for _, why in kept.excluded] == ["it would need more memory"] * 2
+
+
+def test_scratch_is_limited_by_max_workspace() -> None:
+    program = small()
+    fields = survey(program, Backend("b", (SEVERAL,)), GENERIC, TARGET)
+    (choices,) = decide([fields], Goal("speed"))
+    made = plan(schedule(program, choices), io="caller")
+    assert made.workspace_nbytes >= 1000
+    narrowed = with_less_scratch(fields, made, 40)
+    assert [one.kernel for one in narrowed[0].candidates] == ["variant 0", "variant 1"]
+    narrowed = with_less_scratch(narrowed, made, 4)
+    assert [one.kernel for one in narrowed[0].candidates] == ["variant 0"]
+    assert with_less_scratch(narrowed, made, 4) is narrowed
 
 
 @pytest.mark.parametrize(
