@@ -6,7 +6,8 @@ Invariant: integers wrap in two's complement; float32 operations round after eac
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, MutableMapping
+import math
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 
 import numpy as np
 
@@ -135,7 +136,10 @@ class _Evaluation:
             raise InternalError(f"load of %{load.buffer}: {len(load.index)} indices for shape {array.shape}")
         if not load.index:
             return array.reshape((1,) * len(self.space))
-        indices = np.broadcast_arrays(*(self.index(index) for index in load.index))
+        alone = tuple(self.index(index) for index in load.index)
+        if all(index.min() >= 0 and index.max() < size for index, size in zip(alone, array.shape, strict=True)):
+            return array[alone]
+        indices = np.broadcast_arrays(*alone)
         outside = np.zeros(indices[0].shape, bool)
         for position, size in zip(indices, array.shape, strict=True):
             outside |= (position < 0) | (position >= size)
@@ -204,36 +208,53 @@ def _store(out: np.ndarray, store: tuple[IndexMap, ...], space: Shape, value: np
     out[tuple(indices)] = np.broadcast_to(value, space)
 
 
+_AT_ONCE = 1 << 15
+"""Terms of a reduction that are computed at once, of as many positions of the window as that makes."""
+
+
 def _reduce(primitive: Reduce | Contract, arrays: Arrays) -> np.ndarray:
-    """The result over the output space. Walks the window one position at a time: little memory, float sums in loop order."""
-    space, rank = primitive.space, len(primitive.space)
+    """The result over the output space. Walks the window by a few positions at a time: little memory, float sums in loop order."""
+    space, window = primitive.space, primitive.window or (1,)
     acc = np.broadcast_to(_Evaluation(arrays, space)(primitive.initial), space).copy()
-    for position in np.ndindex(*primitive.window):
-        here = _Evaluation(arrays, space)
-        here.axis = _pinned(here.axis, rank, position)  # type: ignore[method-assign]
-        if isinstance(primitive, Contract):
-            left = here(primitive.left).astype(acc.dtype) - acc.dtype.type(primitive.left_zero_point)
-            right = here(primitive.right).astype(acc.dtype) - acc.dtype.type(primitive.right_zero_point)
-            acc = acc + left * right
-        else:
-            outside = _outside(here, primitive) if primitive.skip_fill else None
-            new = _BINARY[primitive.combine](acc, here(primitive.term)).astype(acc.dtype)
-            acc = new if outside is None else np.where(outside, acc, new)
+    combine = "add" if isinstance(primitive, Contract) else primitive.combine
+    count, step = math.prod(window), max(1, _AT_ONCE // math.prod(space))
+    for start in range(0, count, step):
+        positions = np.unravel_index(np.arange(start, min(start + step, count)), window)
+        here = _Evaluation(arrays, (*space, len(positions[0])))
+        here.axis = _pinned(here.axis, len(space), positions)  # type: ignore[method-assign]
+        terms, outside = _terms(primitive, here, acc.dtype)
+        for number in range(len(positions[0])):
+            with np.errstate(all="ignore"):
+                new = _BINARY[combine](acc, terms[..., number]).astype(acc.dtype)
+            acc = new if outside is None else np.where(outside[..., number], acc, new)
     final = _Evaluation(arrays, space)
     final.acc = acc
     return final(primitive.result)
 
 
-def _pinned(axis: Callable[[int], np.ndarray], rank: int, position: tuple[int, ...]) -> Callable[[int], np.ndarray]:
+def _terms(primitive: Reduce | Contract, here: _Evaluation, dtype: np.dtype) -> tuple[np.ndarray, np.ndarray | None]:
+    """What is added (or else combined) at each position of the space and of the window, and where that is left out."""
+    if isinstance(primitive, Contract):
+        left = here(primitive.left).astype(dtype) - dtype.type(primitive.left_zero_point)
+        right = here(primitive.right).astype(dtype) - dtype.type(primitive.right_zero_point)
+        with np.errstate(all="ignore"):
+            return np.broadcast_to(left * right, here.space), None
+    outside = np.broadcast_to(_outside(here, primitive), here.space) if primitive.skip_fill else None
+    return np.broadcast_to(here(primitive.term), here.space), outside
+
+
+def _pinned(axis: Callable[[int], np.ndarray], rank: int, positions: Sequence[np.ndarray]) -> Callable[[int], np.ndarray]:
+    """Axes of the space as they are; those of the window at these positions, which are the evaluation's last axis."""
+
     def pinned(number: int) -> np.ndarray:
-        return axis(number) if number < rank else np.full((1,) * rank, position[number - rank], np.int64)
+        return axis(number) if number < rank else positions[number - rank].astype(np.int64).reshape((1,) * rank + (-1,))
 
     return pinned
 
 
 def _outside(here: _Evaluation, primitive: Reduce) -> np.ndarray:
     """Where a load of the term falls outside its buffer."""
-    outside = np.zeros((1,) * len(primitive.space), bool)
+    outside = np.zeros((1,) * len(here.space), bool)
     for load in loads(primitive.term):
         if load.fill is not None:
             for index, size in zip(load.index, here.arrays[load.buffer].shape, strict=True):
