@@ -29,6 +29,8 @@ _CPU_CHECKS = (
 registers defines the architecture alone)."""
 CUSTOM_HEADER = "aot_custom.h"
 """The structs of calls to the firmware's functions; the same for every bundle, so that several can share a folder."""
+LIBRARY_VERSIONS = "4.0.0 to 7.0.0"
+"""Releases of CMSIS-NN whose functions have the parameters, and take the scratch, that a bundle's calls count on."""
 _C_TYPES = {DType.FLOAT32: "float", DType.BOOL: "uint8_t"}
 
 
@@ -102,7 +104,9 @@ def _render(template: str, bundle: Bundle) -> str:
     entries = [_entry_view(bundle, entry) for entry in bundle.entries]
     checks = [check for ability, *check in _CPU_CHECKS if ability in bundle.target.has]
     template_ = environment.get_template(template)
-    return template_.render(bundle=bundle, version=VERSION, NAME=bundle.name.upper(), entries=entries, cpu_checks=checks)
+    return template_.render(
+        bundle=bundle, version=VERSION, NAME=bundle.name.upper(), entries=entries, cpu_checks=checks, versions=LIBRARY_VERSIONS
+    )
 
 
 def _entry_view(bundle: Bundle, entry: Entry) -> dict[str, Any]:
@@ -120,9 +124,10 @@ def _entry_view(bundle: Bundle, entry: Entry) -> dict[str, Any]:
     if entry.state_nbytes:
         parameters.append("void *state")
         comments.append(f"state: {bundle.name.upper()}_STATE_SIZE bytes that {bundle.name}_init has filled; the run changes them.")
-    if bundle.functions:
+    if bundle.functions or bundle.library:
+        macro = "CUSTOM" if bundle.functions else "LIBRARY"
         lost = f"outputs and state (call {bundle.name}_init)" if entry.state_nbytes else "outputs"
-        comments.append(f"After {bundle.name.upper()}_ERROR_CUSTOM {lost} hold nothing useful.")
+        comments.append(f"After {bundle.name.upper()}_ERROR_{macro} {lost} hold nothing useful.")
     if bundle.weights is not None:
         parameters.append("const void *weights")
     return {
@@ -202,6 +207,9 @@ def describe(bundle: Bundle) -> dict[str, Any]:
         "init": bundle.init.symbol if bundle.init else None,
         "init_stack_bytes": bundle.init.stack_nbytes if bundle.init else 0,
         "functions": list(bundle.functions),
+        "library": {"name": "CMSIS-NN", "versions": LIBRARY_VERSIONS, "functions": list(bundle.library)}
+        if bundle.library
+        else None,
         "entries": [_describe_entry(entry) for entry in bundle.entries],
     }
 

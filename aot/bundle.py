@@ -101,6 +101,7 @@ class Bundle:
     """An object file and what its user must know. `weights`: their bytes, with `--weights separate` (else they are in the object).
 
     functions: C functions that the object calls and the firmware must provide: `int FUNCTION(const aot_custom_call *call)`.
+    library: functions of CMSIS-NN that it calls, sorted (`docs/library.md`).
     """
 
     name: str
@@ -117,6 +118,7 @@ class Bundle:
     init: Entry | None = None
     functions: tuple[str, ...] = ()
     optimize: str = "balanced"
+    library: tuple[str, ...] = ()
 
     @property
     def main(self) -> Entry:

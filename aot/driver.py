@@ -15,12 +15,14 @@ from pathlib import Path
 from typing import Literal
 
 from aot.backends import BACKENDS
+from aot.backends.cmsis_nn.library import library_backend, library_functions, require_free, with_library
 from aot.backends.generic import GENERIC
 from aot.bundle import Bundle, Entry, Layer, Port, Variant
 from aot.errors import CompileError
 from aot.fitting import Attempt, fit, with_less_scratch
 from aot.graph import tflite
 from aot.graph.ir import Graph, Model, Node, Shape
+from aot.graph.operator import Operator
 from aot.graph.ops import OPERATORS
 from aot.graph.ops.firmware import require_declared_shapes, require_functions
 from aot.graph.passes import PASSES, run_passes
@@ -67,6 +69,7 @@ class Options:
     weights: embedded or separate. io: caller or workspace. optimize: speed, balanced or size. max_flash_nbytes: the most that code,
     weights and tables may take together. max_workspace_nbytes: the most the workspace may have.
     custom: the firmware's C functions by the custom code that they compute (`docs/custom.md`).
+    kernels: native (code of our own) or library (calls of CMSIS-NN where it computes the same bytes; back end cmsis-nn; `docs/library.md`).
     expose: every intermediate buffer becomes a further output (for finding the layer that differs).
     """
 
@@ -84,6 +87,7 @@ class Options:
     fuse: bool = True
     inplace: bool = True
     custom: Mapping[str, str] = field(default_factory=dict)
+    kernels: Literal["native", "library"] = "native"
     expose: bool = False
 
 
@@ -99,6 +103,7 @@ def compile(
     choose("weights", options.weights, ("embedded", "separate"))
     choose("io", options.io, ("caller", "workspace"))
     choose("optimize", options.optimize, OPTIMIZE)
+    choose("kernels", options.kernels, ("native", "library"))
     observe: Observer = observer or (lambda stage, result: None)
     require_functions(options.custom)
     chosen, backend = resolve_target(options)
@@ -114,12 +119,17 @@ def compile_model(model: Model, target: Target, backend: Backend, options: Optio
     """Compile a model that has been read: every entry, then one object."""
     name = identifier(options.name or Path(model.name).stem)
     require_foreign(options.custom.values(), name, target)
+    calls_library = options.kernels == "library"
+    if calls_library:
+        require_free(name, options.custom.values())
+    operators = with_library(OPERATORS, target) if calls_library else OPERATORS
     graphs = entry_graphs(model, name)
     several = len(graphs) > 1
     prepared = [prepare(graph, shapes_of(graph, model, options), observe, several) for _, graph in graphs]
-    programs = [lower(graph, options, observe) for graph in prepared]
+    programs = [lower(graph, options, observe, operators) for graph in prepared]
     state = lay_out_state(programs)
-    fields = [offer(program, target, backend, options) for program in programs]
+    backends = [library_backend(backend, graph, target) if calls_library else backend for graph in prepared]
+    fields = [offer(program, target, chosen, options) for program, chosen in zip(programs, backends, strict=True)]
 
     def attempt(goal: Goal) -> Attempt:
         """The bundle with the kernels that are best for this goal."""
@@ -140,6 +150,7 @@ def compile_model(model: Model, target: Target, backend: Backend, options: Optio
     nodes = (*(graph.nodes for _, graph in graphs), ())
     entries = [describe_entry(source, emitted, read) for source, read in zip(sources, nodes)]
     runs = [entry for entry in entries if not entry.initialises]
+    library = library_functions(instruction for program in programs for instruction in program.instructions)
     return Bundle(
         name=name,
         backend=backend.name,
@@ -153,7 +164,8 @@ def compile_model(model: Model, target: Target, backend: Backend, options: Optio
         io_in_workspace=options.io == "workspace",
         model_sha256=model.sha256,
         init=next((entry for entry in entries if entry.initialises), None),
-        functions=emitted.functions,
+        functions=tuple(function for function in emitted.functions if function not in library),
+        library=library,
     )
 
 
@@ -176,9 +188,9 @@ def _input_names(graph: Graph) -> set[str]:
     return {text for name in graph.inputs for text in (name, graph[name].label)}
 
 
-def lower(graph: Graph, options: Options, observe: Observer) -> Program:
+def lower(graph: Graph, options: Options, observe: Observer, operators: Mapping[str, Operator] = OPERATORS) -> Program:
     """Graph -> Program of groups."""
-    program = build_program(graph, OPERATORS)
+    program = build_program(graph, operators)
     program.verify()
     observe("build_program", program)
     fused = fuse(program, observe) if options.fuse else program
@@ -278,6 +290,8 @@ def resolve_target(options: Options) -> tuple[Target, Backend]:
     backend = BACKENDS[options.backend or ("cmsis-nn" if cortex_m else "generic")]
     if backend.name == "cmsis-nn" and not cortex_m:
         raise CompileError(f"back end cmsis-nn is for Cortex-M CPUs, not {target.name}", hint="use --backend generic")
+    if backend.name != "cmsis-nn" and options.kernels == "library":
+        raise CompileError(f"--kernels library is for the back end cmsis-nn, not {backend.name}", hint="name a Cortex-M with --cpu")
     return target, backend
 
 

@@ -22,7 +22,7 @@ def generic_constants(program: Program, instruction: Primitive) -> tuple[Buffer,
     constants = []
     for name in reads(instruction):
         if _is_constant(program, name) and uniform(program[program.storage(name)].data) is None:
-            constants.append(_constant(program, name))
+            constants.append(constant_of(program, name))
     for table in tables_of(instruction):
         data = table_data(table)
         constants.append(Buffer(table_name(table), DType(data.dtype.name), data.shape, "constant", data=data))
@@ -33,7 +33,7 @@ def _is_constant(program: Program, name: str) -> bool:
     return program[program.storage(name)].role == "constant"
 
 
-def _constant(program: Program, name: str) -> Buffer:
+def constant_of(program: Program, name: str) -> Buffer:
     """A constant with the shape that it has under this name."""
     own, data = program[name], program[program.storage(name)].data
     return Buffer(name, own.dtype, own.shape, "constant", data=data if data is None else data.reshape(own.shape), align=own.align)
@@ -68,7 +68,7 @@ def _claim_call(program: Program, call: Call) -> Implementation | str:
     arguments = arguments_of(call)
     if arguments is None:
         return f"{call.kernel} is a library call"
-    constants = [_constant(program, name) for name in reads(call) if _is_constant(program, name)]
+    constants = [constant_of(program, name) for name in reads(call) if _is_constant(program, name)]
     return Implementation(
         kernel=f"firmware {call.kernel}",
         instruction=call,

@@ -85,6 +85,12 @@ def compile_options(function: Callable[..., Any]) -> Callable[..., Any]:
             "--max-flash", metavar="BYTES", type=WholeNumber(0, "bytes"), help="Fail if code, weights and tables don't fit."
         ),
         click.option(
+            "--kernels",
+            type=click.Choice(["native", "library"]),
+            default="native",
+            help="library: call CMSIS-NN, which the firmware links, where it computes the same bytes.",
+        ),
+        click.option(
             "--max-workspace", metavar="BYTES", type=WholeNumber(0, "bytes"), help="Fail if the workspace would be larger."
         ),
         click.option("--pic", is_flag=True, help="Position-independent code."),
@@ -126,6 +132,7 @@ class Request:
     custom: tuple[str, ...]
     optimize: Optimize
     max_flash: int | None
+    kernels: Literal["native", "library"]
     max_workspace: int | None
     pic: bool
     fuse: bool
@@ -149,6 +156,7 @@ class Request:
             custom=_functions(self.custom),
             optimize=self.optimize,
             max_flash_nbytes=self.max_flash,
+            kernels=self.kernels,
             max_workspace_nbytes=self.max_workspace,
             position_independent=self.pic,
             fuse=self.fuse,

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from aot.artefacts import LIBRARY_VERSIONS
 from aot.bundle import Bundle, Entry, Layer
 from aot.graph.ir import Node
 
@@ -72,6 +73,8 @@ def print_bundle(bundle: Bundle, paths: Sequence[Path]) -> None:
     out.print(table(f"{bundle.name} for {bundle.target.name}, back end {bundle.backend}", ("what", "bytes"), rows))
     for function in bundle.functions:
         say(f"the firmware provides int {function}(const aot_custom_call *call)")
+    if bundle.library:
+        say(f"to be linked with CMSIS-NN {LIBRARY_VERSIONS}, for {', '.join(bundle.library)}")
     for path in paths:
         say(f"wrote {path}")
 

@@ -63,8 +63,8 @@ def arguments_of(instruction: Primitive) -> Arguments | None:
 
 
 def called(instruction: Primitive) -> set[str]:
-    """The firmware's functions that an instruction calls: one, or none."""
-    return {instruction.kernel} if isinstance(instruction, Call) and arguments_of(instruction) else set()
+    """The C functions that an instruction calls: one, the firmware's or a library's, or none."""
+    return {instruction.kernel} if isinstance(instruction, Call) else set()
 
 
 def call_constants(arguments: Arguments) -> tuple[Buffer, ...]:

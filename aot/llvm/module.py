@@ -2,7 +2,7 @@
 
 Enters: a name, a target, and for each entry its plan and ports. Leaves: `EmittedObject`.
 Invariant: the object holds one global function an entry, local functions and one block of constants; nothing writable. Undefined are
-the firmware's functions that custom operators call, and nothing else.
+the firmware's functions that custom operators call, or a library's that layers call, and nothing else.
 Generic and hand-ordered functions are separate LLVM modules until the passes have run; they are then linked and emitted once.
 """
 
@@ -65,7 +65,7 @@ class EmittedObject:
 
     code_nbytes, weights_nbytes: what code, and weights with tables, take in flash. weights: the block, if it is not in the object.
     function_nbytes: code size of each function. stack_nbytes: bound over all call paths of the entry, its own frame included.
-    functions: C functions that the firmware must provide, sorted (their stack is not counted).
+    functions: C functions that the firmware, or a library, must provide, sorted (their stack is not counted).
     """
 
     object: bytes

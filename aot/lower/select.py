@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from aot.errors import CompileError, InternalError
-from aot.graph.primitive import Contract, describe, reads, writes
+from aot.graph.primitive import Call, Contract, describe, reads, writes
 from aot.lower.implementation import Choice, Implementation, kind_of
 from aot.lower.tradeoff import Figures, Goal, choose, total
 
@@ -104,8 +104,9 @@ def _touched_nbytes(program: Program, one: Implementation) -> int:
 
 
 def weights_nbytes(program: Program) -> int:
-    """Bytes of the weights of all contractions, as the model has them."""
+    """Bytes of the weights of all contractions, as the model has them, and of what calls read."""
     storages = {program.storage(one.right.buffer) for one in program.instructions if isinstance(one, Contract)}
+    storages |= {program.storage(name) for one in program.instructions if isinstance(one, Call) for name in one.ins}
     return sum(program[name].nbytes for name in storages if program[name].role == "constant")
 
 

@@ -85,7 +85,10 @@ def run_bundle(
 
 
 def require_functions(bundle: Bundle, place: str, functions: Collection[str] = ()) -> None:
-    """CompileError if the object calls functions of the firmware that are not among these, or can't be called at this place."""
+    """CompileError if the object calls a library, or functions of the firmware that are not among these or can't be called at this place."""
+    if bundle.library:
+        what = f"{bundle.name} calls CMSIS-NN ({', '.join(bundle.library)}): it must be linked with it to run"
+        raise CompileError(what, hint="--kernels native computes the same bytes, and runs by itself; docs/library.md")
     if missing := [name for name in bundle.functions if place != "host" or name not in functions]:
         what = f"{bundle.name} calls functions of the firmware ({', '.join(missing)}), so that it runs only there"
         raise CompileError(what, hint="from Python, Python functions can stand for them: docs/custom.md")

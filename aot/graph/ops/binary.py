@@ -104,7 +104,7 @@ class Ending:
 
 
 @dataclass(frozen=True)
-class _QuantisedSum:
+class QuantisedSum:
     """ADD and SUB: (rescale(x1 << s) +- rescale(x2 << s)), rescaled."""
 
     combine: Combine
@@ -132,7 +132,7 @@ class _QuantisedSum:
 
 
 @dataclass(frozen=True)
-class _QuantisedProduct:
+class QuantisedProduct:
     """MUL: x1 * x2, rescaled."""
 
     zero_points: tuple[int, int]
@@ -170,7 +170,7 @@ def quantised_ending(site: Site, activation: str) -> Ending:
     return Ending(zero_point, *checks.output_range(site, activation, site.output), site.output.dtype)
 
 
-def _form(site: Site, combine: Combine) -> Form:
+def form_of(site: Site, combine: Combine) -> Form:
     require_dtypes(site, *QUANTISED, *_PLAIN, *((DType.UINT32,) if combine == "mul" else ()))
     if site.output.dtype not in QUANTISED:
         clamp = plain_clamp(site)
@@ -180,16 +180,16 @@ def _form(site: Site, combine: Combine) -> Form:
     return _product(site) if combine == "mul" else _sum(site, combine)
 
 
-def _product(site: Site) -> _QuantisedProduct:
+def _product(site: Site) -> QuantisedProduct:
     (left_scale, left), (right_scale, right) = (checks.per_tensor(site, site.input(position)) for position in (0, 1))
     scale, zero_point = checks.per_tensor(site, site.output)
     if site.output.dtype is DType.INT16 and (left or right or zero_point):
         raise site.error("int16 with a zero point that is not 0 is not supported")
     factor = rescale(site, arithmetic.product_scale(left_scale, right_scale, scale))
-    return _QuantisedProduct((left, right), factor, quantised_ending(site, activation_of(site)))
+    return QuantisedProduct((left, right), factor, quantised_ending(site, activation_of(site)))
 
 
-def _sum(site: Site, combine: Combine) -> _QuantisedSum:
+def _sum(site: Site, combine: Combine) -> QuantisedSum:
     (left_scale, left), (right_scale, right) = (checks.per_tensor(site, site.input(position)) for position in (0, 1))
     scale, _ = checks.per_tensor(site, site.output)
     left_shift = arithmetic.ADD_LEFT_SHIFT[site.output.dtype]
@@ -197,7 +197,7 @@ def _sum(site: Site, combine: Combine) -> _QuantisedSum:
     if out.shift > 0:
         raise site.error(f"the output's scale {scale:.3g} is too small for inputs of scales {left_scale:.3g} and {right_scale:.3g}")
     ending = quantised_ending(site, activation_of(site))
-    return _QuantisedSum(combine, (left, right), left_shift, (one, two), out, ending)
+    return QuantisedSum(combine, (left, right), left_shift, (one, two), out, ending)
 
 
 def _dtype(site: Site) -> DType:
@@ -208,7 +208,7 @@ def _dtype(site: Site) -> DType:
 
 
 def _operator(name: str, options: str, combine: Combine) -> Operator:
-    plain = elementwise(name, lambda site: _form(site, combine), options=options, read=read_activation)
+    plain = elementwise(name, lambda site: form_of(site, combine), options=options, read=read_activation)
     return replace(plain, dtype=_dtype)
 
 

@@ -305,6 +305,13 @@ def _append(site: Site, lowering: Lowering, layout: _Layout, ending: Ending | Hy
     )
 
 
+def convolution_of(site: Site) -> tuple[Geometry, Ending | Hybrid]:
+    """What a node of either operator computes, as numbers: for a back end that computes it by other means than primitives."""
+    if site.node.op == "CONV_2D":
+        return _geometry(site, _conv_layout(site), "conv"), _conv_ending(site)
+    return _geometry(site, _depthwise_layout(site), "depthwise"), _depthwise_ending(site)
+
+
 OPERATORS = (
     Operator("CONV_2D", "Conv2DOptions", _read_conv, _conv_infer, _conv_check, _conv_compute, _conv_lower).supports(
         micro("int8, int8 x int4, int16x8, float32"),

@@ -247,6 +247,12 @@ def _flatten(site: Site, lowering: Lowering, data: Value) -> Value:
     return Value(flat, data.dtype, (data.size,))
 
 
+def dense_of(site: Site) -> tuple[Geometry, Ending | Hybrid]:
+    """What a node computes, as numbers: for a back end that computes it by other means than primitives."""
+    rows, depth, channels = _sizes(site)
+    return Geometry("dense", (rows, 1, 1, depth), (rows, 1, 1, channels)), _ending(site)
+
+
 OPERATORS = (
     Operator("FULLY_CONNECTED", "FullyConnectedOptions", _read, _infer, _check, _compute, _lower).supports(
         micro("int8, int8 x int4, int16x8, float32"),

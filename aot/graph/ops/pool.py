@@ -228,6 +228,16 @@ def _max_lower(site: Site, lowering: Lowering) -> None:
     _lower(site, lowering, "max", _lowest(dtype), lambda element: element, result)
 
 
+def slides_of(site: Site) -> tuple[Slide, Slide]:
+    """A pool's windows along height and width."""
+    return _slides(site)
+
+
+def clamp_of(site: Site) -> tuple[int, int]:
+    """The range of a quantised pool's outputs."""
+    return checks.output_range(site, _attributes(site).activation, site.output)
+
+
 OPERATORS = (
     Operator("AVERAGE_POOL_2D", "Pool2DOptions", _read, _infer, _check, _average_compute, _average_lower).supports(
         micro("int8, int16, float32"),

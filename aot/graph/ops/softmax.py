@@ -72,7 +72,7 @@ def _read(options) -> Softmax:
     return Softmax(0.0 if options is None else float(options.Beta()))
 
 
-def _beta(site: Site) -> float:
+def beta_of(site: Site) -> float:
     assert isinstance(site.node.attributes, Softmax)
     return site.node.attributes.beta
 
@@ -86,7 +86,7 @@ def _check(site: Site) -> None:
     checks.require_dtype(site, data, *OUTPUTS)
     if out.dtype not in OUTPUTS[data.dtype]:
         raise site.error(f"{checks.describe(out)} is {out.dtype} but {checks.describe(data)} is {data.dtype}")
-    if not math.isfinite(_beta(site)):
+    if not math.isfinite(beta_of(site)):
         raise site.error("beta is not a finite number")
     if data.dtype is DType.FLOAT32:
         return
@@ -95,9 +95,9 @@ def _check(site: Site) -> None:
     if abs(scale * parts - 1) > SCALE_TOLERANCE or point != zero_point:
         raise site.error(f"{out.dtype} SOFTMAX of {data.dtype} needs an output with scale 1/{parts} and zero point {zero_point}")
     if data.dtype is DType.INT16:
-        softmax16.check(site, shape[-1], _beta(site))
+        softmax16.check(site, shape[-1], beta_of(site))
     else:
-        exponentials(site, _beta(site))
+        exponentials(site, beta_of(site))
 
 
 def exponentials(site: Site, beta: float) -> np.ndarray:
@@ -108,13 +108,23 @@ def exponentials(site: Site, beta: float) -> np.ndarray:
 
 def scaled_differences(site: Site, beta: float) -> tuple[np.ndarray, int]:
     """-d * scale * beta in Q5.26 for d = 0..255, and the largest d for which it fits (the others have that one's)."""
+    multiplier, shift, radius = _scaling(site, beta)
+    return requantise(-np.minimum(np.arange(256, dtype=np.int32), radius), multiplier, shift), radius
+
+
+def scaling_of(site: Site) -> tuple[int, int, int]:
+    """Of 8-bit inputs: multiplier and shift that bring a difference to Q5.26, and the largest difference for which it fits."""
+    return _scaling(site, beta_of(site))
+
+
+def _scaling(site: Site, beta: float) -> tuple[int, int, int]:
     scale, _ = checks.per_tensor(site, site.input(0))
     real_multiplier = min(beta * scale * (1 << (31 - DIFFERENCE_BITS)), float(INT32_MAX))
     if not real_multiplier > 1.0:
         raise site.error(f"beta * scale = {beta * scale:.3g} is too small for fixed-point arithmetic")
     multiplier, shift = arithmetic.quantise_multiplier(real_multiplier)
     radius = math.floor(((1 << DIFFERENCE_BITS) - 1) * (1 << (31 - DIFFERENCE_BITS)) / (1 << shift))
-    return requantise(-np.minimum(np.arange(256, dtype=np.int32), radius), multiplier, shift), radius
+    return multiplier, shift, radius
 
 
 def sums(exponential: np.ndarray) -> np.ndarray:
@@ -126,15 +136,15 @@ def sums(exponential: np.ndarray) -> np.ndarray:
 def _compute(site: Site, data: np.ndarray) -> tuple[np.ndarray]:
     match site.input(0).dtype:
         case DType.FLOAT32:
-            return (_real_compute(data, _beta(site)),)
+            return (_real_compute(data, beta_of(site)),)
         case DType.INT16:
-            return (softmax16.compute(site, data, _beta(site)),)
+            return (softmax16.compute(site, data, beta_of(site)),)
     return (_integer_compute(site, data),)
 
 
 def _integer_compute(site: Site, data: np.ndarray) -> np.ndarray:
     wide, dtype = data.astype(np.int64), site.output.dtype
-    exponential = exponentials(site, _beta(site))[wide.max(axis=-1, keepdims=True) - wide]
+    exponential = exponentials(site, beta_of(site))[wide.max(axis=-1, keepdims=True) - wide]
     total = sums(exponential)
     zeros = 32 - np.frexp(total.astype(np.float64))[1].astype(np.int64)  # the leading zeros of an int32
     reciprocal = arithmetic.reciprocal_of_one_plus((total << zeros) - (1 << 31))
@@ -161,7 +171,7 @@ def _lower(site: Site, lowering: Lowering) -> None:
         case DType.FLOAT32:
             _real_lower(site, lowering)
         case DType.INT16:
-            softmax16.lower(site, lowering, _beta(site))
+            softmax16.lower(site, lowering, beta_of(site))
         case _:
             _integer_lower(site, lowering)
 
@@ -170,7 +180,7 @@ def _integer_lower(site: Site, lowering: Lowering) -> None:
     """Largest input; sum of exponentials from a table; reciprocal of the sum; exponential times reciprocal."""
     rows, dtype, offset = Rows(site, lowering), site.output.dtype, _shift_offset(site)
     largest = rows.largest()
-    table = lowering.constant("exponentials", exponentials(site, _beta(site)))
+    table = lowering.constant("exponentials", exponentials(site, beta_of(site)))
     total = append_sum(rows, largest, table)
     is_long = rows.length >= LONG_ROW and offset > 31
     reciprocal = rows.map("reciprocal", _reciprocal(total, offset, is_long))
@@ -212,7 +222,7 @@ def _real_lower(site: Site, lowering: Lowering) -> None:
     """Largest input; exponentials into a buffer; their sum; quotients."""
     rows, shape = Rows(site, lowering), site.input(0).shape
     difference = sub(rows.element, rows.largest())
-    scaled = difference if _beta(site) == 1.0 else mul(difference, real(_beta(site)))
+    scaled = difference if beta_of(site) == 1.0 else mul(difference, real(beta_of(site)))
     exponential = lowering.temporary("exponential", DType.FLOAT32, shape)
     lowering.append(Map(exponential, shape, floatmath.exp(scaled), nodes=(site.node.index,)))
     total = rows.reduce("total", "add", real(0.0), Load(exponential, rows.swept, DType.FLOAT32))

@@ -34,10 +34,10 @@ def check(site: Site, length: int, beta: float) -> None:
         raise site.error(f"a row of {length} elements is longer than the {LONGEST_ROW} whose sum int16 SOFTMAX can hold")
     if beta < 0:
         raise site.error(f"beta = {beta:.3g} is below 0")
-    _multiplier(site, beta)
+    scaling_of(site, beta)
 
 
-def _multiplier(site: Site, beta: float) -> tuple[int, int]:
+def scaling_of(site: Site, beta: float) -> tuple[int, int]:
     """Difference of inputs to a position in the table of exponentials, where 65535 is EXP_REACH."""
     scale, _ = checks.per_tensor(site, site.input(0))
     multiplier, shift = checks.multipliers(site, (float(np.float32(scale)) * beta / (EXP_REACH / RANGE),), 1)
@@ -64,12 +64,12 @@ def _round(x: np.ndarray) -> np.ndarray:
     return (np.sign(x) * np.floor(np.abs(x.astype(np.float64)) + 0.5)).astype(np.float32)
 
 
-def _exponentials() -> np.ndarray:
+def exponentials() -> np.ndarray:
     scale = np.float32(EXP_REACH) / np.float32(RANGE)
     return _table(scale * np.float32(-RANGE), 0.0, lambda x: np.exp(x.astype(np.float64)).astype(np.float32))
 
 
-def _reciprocals() -> np.ndarray:
+def reciprocals() -> np.ndarray:
     """1 / (1 + x) for x in [0, 1]."""
     scale = np.float32(1) / np.float32(RANGE)
     return _table(0.0, scale * np.float32(RANGE), lambda x: np.float32(1) / (np.float32(1) + x))
@@ -84,12 +84,12 @@ def _interpolated(value: np.ndarray, table: np.ndarray) -> np.ndarray:
 def compute(site: Site, data: np.ndarray, beta: float) -> np.ndarray:
     """The scaled difference wraps where scales are large, as in the reference."""
     wide = data.astype(np.int32)
-    scaled = requantise(wide - wide.max(axis=-1, keepdims=True), *_multiplier(site, beta))
-    exponential = _interpolated(np.clip(scaled + np.int32(32767), -32768, 32767), _exponentials())
+    scaled = requantise(wide - wide.max(axis=-1, keepdims=True), *scaling_of(site, beta))
+    exponential = _interpolated(np.clip(scaled + np.int32(32767), -32768, 32767), exponentials())
     total = exponential.sum(axis=-1, keepdims=True)
     zeros = 32 - np.frexp(total.astype(np.float64))[1].astype(np.int64)
     position = (((total << (zeros - 1)) + (1 << 13)) >> 14) - (1 << 15) - (1 << 16)
-    reciprocal = _interpolated(np.clip(position, -32768, 32767), _reciprocals())
+    reciprocal = _interpolated(np.clip(position, -32768, 32767), reciprocals())
     shift = 31 - zeros
     result = (exponential * reciprocal + (1 << (shift - 1))) >> shift
     return np.clip(result, 0, 32767).astype(np.int16)
@@ -100,15 +100,15 @@ def lower(site: Site, lowering: Lowering, beta: float) -> None:
     rows, shape = Rows(site, lowering), site.input(0).shape
     largest = rows.largest()
     difference = sub(cast(rows.element, DType.INT32), cast(largest, DType.INT32))
-    multiplier, shift = _multiplier(site, beta)
+    multiplier, shift = scaling_of(site, beta)
     scaled = Requantise(difference, integer(multiplier), integer(shift))
     position = clamp(add(scaled, integer(32767)), -32768, 32767)
     exponential = lowering.temporary("exponential", DType.INT16, shape)
-    value = cast(_between(lowering.constant("exponentials", _exponentials()), position), DType.INT16)
+    value = cast(_between(lowering.constant("exponentials", exponentials()), position), DType.INT16)
     lowering.append(Map(exponential, shape, value, nodes=(site.node.index,)))
     term = cast(Load(exponential, rows.swept, DType.INT16), DType.INT32)
     total = rows.reduce("total", "add", integer(0), term, Acc(DType.INT32))
-    reciprocal = rows.map("reciprocal", _reciprocal(total, lowering.constant("reciprocals", _reciprocals())))
+    reciprocal = rows.map("reciprocal", _reciprocal(total, lowering.constant("reciprocals", reciprocals())))
     element = Load(exponential, tuple(axis(number) for number in range(len(shape))), DType.INT16)
     right = sub(integer(31), Unary("clz", total))
     half = Binary("shl", integer(1), sub(right, integer(1)))
@@ -132,4 +132,4 @@ def _between(table: str, position: Expr) -> Expr:
     return add(base, Binary("shr", add(step, integer(64)), integer(7)))
 
 
-__all__ = ["LONGEST_ROW", "check", "compute", "lower"]
+__all__ = ["LONGEST_ROW", "check", "compute", "exponentials", "lower", "reciprocals", "scaling_of"]

@@ -79,7 +79,7 @@ class _Sizes:
         return self.units * self.rank
 
 
-def _sizes(site: Site) -> _Sizes:
+def sizes_of(site: Site) -> _Sizes:
     """From the shapes, once they fit together."""
     if len(site.inputs) != 5:
         raise site.error(f"has {len(site.inputs)} inputs, not 5")
@@ -110,7 +110,7 @@ def _shapes(sizes: _Sizes) -> tuple[Shape, Shape, Shape]:
 
 
 def _infer(site: Site) -> tuple[Shape, ...]:
-    sizes = _sizes(site)
+    sizes = sizes_of(site)
     return (sizes.batch, sizes.units), (sizes.batch, sizes.filters * sizes.memory)
 
 
@@ -129,7 +129,7 @@ def _check(site: Site) -> None:
         checks.require_dtype(site, bias, INT32 if data.dtype is INT8 else FLOAT32)
     checks.require_same_dtype(site, site.output, data)
     if data.dtype is INT8:
-        _integers(site)
+        integers_of(site)
     elif _attributes(site).function not in _ACTIVATIONS:
         raise site.error(
             f"the fused activation {_attributes(site).function} is not supported", f"supported: {', '.join(_ACTIVATIONS)}"
@@ -153,7 +153,7 @@ class _Integers:
     state_zero_point: int
 
 
-def _integers(site: Site) -> _Integers:
+def integers_of(site: Site) -> _Integers:
     """CompileError for scales that TFLite's arithmetic can't do. (Until September 2026 TFLite Micro multiplied scales in float32.)"""
     (data, data_zero_point), (state, state_zero_point) = (checks.per_tensor(site, site.input(number)) for number in (DATA, STATE))
     (feature, _), (time, _) = (checks.per_tensor(site, site.input(number)) for number in (FEATURE, TIME))
@@ -212,7 +212,7 @@ def _float_weights(site: Site) -> np.ndarray:
 
 
 def _compute(site: Site, *inputs: np.ndarray | None) -> tuple[np.ndarray, ...]:
-    sizes = _sizes(site)
+    sizes = sizes_of(site)
     data, feature, time, bias, old = inputs
     assert data is not None and feature is not None and time is not None and old is not None
     state = np.empty((sizes.batch, sizes.filters, sizes.memory), old.dtype)
@@ -220,7 +220,7 @@ def _compute(site: Site, *inputs: np.ndarray | None) -> tuple[np.ndarray, ...]:
     state[:, :, -1] = _features(site, data, feature)
     left = state.astype(np.float64)
     if data.dtype == np.int8:
-        numbers = _integers(site)
+        numbers = integers_of(site)
         total = np.einsum("bfm,fm->bf", left - numbers.state_zero_point, time.astype(np.float64))
         out = numbers.out.finish(total.reshape(sizes.batch, sizes.units, sizes.rank).sum(2), bias)
     else:
@@ -235,7 +235,7 @@ def _features(site: Site, data: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """This run's features (B, F), as the state holds them."""
     right = weights.astype(np.float64).T
     if data.dtype == np.int8:
-        numbers = _integers(site)
+        numbers = integers_of(site)
         values = numbers.feature.finish((data.astype(np.float64) - numbers.feature.input_zero_point) @ right, None)
         return (values.astype(np.int32) + numbers.state_zero_point).astype(values.dtype)
     with np.errstate(all="ignore"):
@@ -251,7 +251,7 @@ def _features(site: Site, data: np.ndarray, weights: np.ndarray) -> np.ndarray:
 
 def _lower(site: Site, lowering: Lowering) -> None:
     """The old features move one place to the front (a Map that only looks ahead), then the new ones are written behind them."""
-    sizes, old, new = _sizes(site), site.input(STATE), site.outputs[1]
+    sizes, old, new = sizes_of(site), site.input(STATE), site.outputs[1]
     if sizes.memory > 1:
         place = affine({1: sizes.memory, 2: 1})
         later = affine({1: sizes.memory, 2: 1}, 1)
@@ -265,7 +265,7 @@ def _lower_features(site: Site, lowering: Lowering, sizes: _Sizes) -> None:
     data, weights = site.input(DATA), site.input(FEATURE)
     zero_point, initial = 0, real(0.0)
     if data.dtype is INT8:
-        numbers = _integers(site)
+        numbers = integers_of(site)
         zero_point, initial = _folded(lowering, numbers.feature.input_zero_point, weights, None, (sizes.filters, sizes.depth))
         result = _requantised(numbers.feature, numbers.state_zero_point)
     elif _is_hybrid(site):
@@ -312,7 +312,7 @@ def _folded(lowering: Lowering, zero_point: int, weights: Value, bias: Value | N
 
 def _lower_integer_time(site: Site, lowering: Lowering, sizes: _Sizes) -> None:
     """Integer sums may be added up in any order: those of a unit's filters are one."""
-    numbers, time = _integers(site), site.input(TIME)
+    numbers, time = integers_of(site), site.input(TIME)
     rows = (sizes.units, sizes.rank * sizes.memory)
     zero_point, initial = _folded(lowering, numbers.state_zero_point, time, site.optional(BIAS), rows)
     lowering.append(
