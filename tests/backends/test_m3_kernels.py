@@ -19,6 +19,7 @@ from tests.backends import emulator
 from tests.backends.contracts import INT8, Case, expected, inputs_of, program_of
 from tests.backends.test_dsp_kernels import (
     CHANNELS,
+    FILTERS,
     FUSABLE,
     KERNELS,
     NUMBERS,
@@ -47,6 +48,15 @@ def test_convolutions(part: int) -> None:
         check(program_of(case), number, target=M3, split=True)
 
 
+@pytest.mark.parametrize("part", range(2))
+def test_depthwise(part: int) -> None:
+    choices = {**NUMBERS, **WINDOWS, "kernel": FILTERS, "depth": CHANNELS, "multiplier": (1, 1, 1, 2, 3)}
+    for number, choice in enumerate(sweep(20, part, **choices)):
+        fields = numbers(choice, choice["depth"] * choice["multiplier"])
+        case = windowed(number, choice, kind="depthwise", multiplier=choice["multiplier"], **fields)
+        check(program_of(case), number, target=M3, split=True)
+
+
 def test_dense() -> None:
     choices = {**NUMBERS, "rows": (1, 1, 2, 3, 5, 8), "depth": (*CHANNELS, 64, 100, 640), "channels": CHANNELS}
     for number, choice in enumerate(sweep(40, 9, weight=(127, 60, 10), **choices)):
@@ -56,17 +66,14 @@ def test_dense() -> None:
             check(program_of(Case("dense", image, choice["channels"], seed=number, **fields)), number, target=M3)
 
 
-MINE = [case for case in FUSABLE if case.kind in ("conv", "dense")]
-
-
-@pytest.mark.parametrize("case", [case for case in UNALIGNED if case.kind in ("conv", "dense")], ids=str)
+@pytest.mark.parametrize("case", UNALIGNED, ids=str)
 def test_activations_at_odd_addresses(case: Case) -> None:
     check(program_of(case), align=1, target=M3, split=True)
     shape = program_of(case)["y"].shape
     check(program_of(case, residual, extra=[Buffer("r", INT8, shape, "input")]), align=1, target=M3, split=True)
 
 
-@pytest.mark.parametrize("case", MINE, ids=str)
+@pytest.mark.parametrize("case", FUSABLE, ids=str)
 def test_fused_operand(case: Case) -> None:
     shape = program_of(case)["y"].shape
     program = program_of(case, residual, extra=[Buffer("r", INT8, shape, "input")])
@@ -80,7 +87,7 @@ def test_fused_operand(case: Case) -> None:
 
 
 def test_weights_of_minus_128_and_extreme_inputs() -> None:
-    for kind, image in (("conv", (1, 4, 4, 6)), ("dense", (1, 1, 1, 40)), ("dense", (5, 1, 1, 40))):
+    for kind, image in (("conv", (1, 4, 4, 6)), ("depthwise", (1, 4, 4, 6)), ("dense", (1, 1, 1, 40)), ("dense", (5, 1, 1, 40))):
         for seed in (3, 6):  # inputs_of makes these all -128 or 127
             program = program_of(Case(kind, image, 6, seed=seed))
             check(program, seed, target=M3)
@@ -89,7 +96,7 @@ def test_weights_of_minus_128_and_extreme_inputs() -> None:
             check(program, seed, target=M3)
 
 
-@pytest.mark.parametrize("kind", ["conv"])
+@pytest.mark.parametrize("kind", ["conv", "depthwise"])
 def test_parts_of_larger_outputs(kind: str) -> None:
     case = Case(kind, (2, 5, 6, 8), 8, padding=(1, 1, 1, 1))
     shape, store = (3, 8, 9, 15), tuple(axis(number, 1, offset) for number, offset in enumerate((1, 2, 3, 4)))
@@ -102,11 +109,15 @@ SAME = (1, 1, 1, 1)
 LAYERS = [
     # name, layer, instructions per MAC
     ("conv 1x1 64->64, 25x5", Case("conv", (1, 25, 5, 64), 64, (1, 1)), 1.24),
-    ("conv 1x1 8->16, 24x24", Case("conv", (1, 24, 24, 8), 16, (1, 1)), 2.40),
+    ("conv 1x1 8->16, 12x12", Case("conv", (1, 12, 12, 8), 16, (1, 1)), 2.45),
     ("conv 1x1 7->15, 5x5", Case("conv", (1, 5, 5, 7), 15, (1, 1)), 2.80),
     ("conv 1x1 256->256, 3x3", Case("conv", (1, 3, 3, 256), 256, (1, 1)), 1.34),
-    ("conv 3x3 3->16, 32x32", Case("conv", (1, 32, 32, 3), 16, padding=SAME), 1.75),
-    ("conv 3x3 16->16, 16x16", Case("conv", (1, 16, 16, 16), 16, padding=SAME), 1.32),
+    ("conv 3x3 3->16, 16x16", Case("conv", (1, 16, 16, 3), 16, padding=SAME), 1.85),
+    ("conv 3x3 16->16, 8x8", Case("conv", (1, 8, 8, 16), 16, padding=SAME), 1.40),
+    ("depthwise 3x3 64, 25x5", Case("depthwise", (1, 25, 5, 64), padding=SAME), 2.65),
+    ("depthwise 3x3 8, 24x24", Case("depthwise", (1, 24, 24, 8), padding=SAME), 2.65),
+    ("depthwise 3x3 64, 3x3", Case("depthwise", (1, 3, 3, 64), padding=SAME), 4.10),
+    ("depthwise 3x3 8 stride 2, 24x24", Case("depthwise", (1, 24, 24, 8), stride=(2, 2), padding=(0, 1, 0, 1)), 3.45),
     ("conv 10x4 1->64 stride 2", Case("conv", (1, 49, 10, 1), 64, (10, 4), (2, 2), padding=(4, 5, 1, 1)), 1.46),
 ]
 
@@ -130,7 +141,7 @@ def test_cost(name: str, case: Case, ceiling: float) -> None:
     ("name", "reason"), [("cortex-m0", "no 32-bit Thumb-2 multiply-accumulate"), ("cortex-m4", "has the DSP extension")]
 )
 def test_other_cores_are_declined(name: str, reason: str) -> None:
-    for case in (Case(), Case("dense", (1, 1, 1, 8), 8)):
+    for case in (Case(), Case("depthwise"), Case("dense", (1, 1, 1, 8), 8)):
         program = program_of(case)
         answers = [kernel.claim(program, program.instructions[0], load_target(name)) for kernel in m3.KERNELS]
         assert all(isinstance(answer, str) and reason in answer for answer in answers)

@@ -35,8 +35,9 @@ def emit_body(function: KernelFunction, names: tuple[str, str, str], body: Calla
     """Emit a kernel through `body`. `names`: input, output and table buffer. Without a key (None) the body stands in the kernel's
     own function: what is fused behind it reads the function's other arguments."""
     source, target, table = (function.pointer(name) for name in names)
+    scratch = ir.Constant(POINTER, None) if function.scratch is None else function.scratch
     if key is None:
-        body(Frame(Dsp(function), source, target, table, function.scratch, function.y0, function.y1))
+        body(Frame(Dsp(function), source, target, table, scratch, function.y0, function.y1))
         return
 
     def build(shared: ir.Function) -> None:
@@ -46,7 +47,7 @@ def emit_body(function: KernelFunction, names: tuple[str, str, str], body: Calla
 
     type = ir.FunctionType(ir.VoidType(), [POINTER] * 4 + [I32, I32])
     shared = function.helper(f"{kind}_{digest(key)}", type, build)
-    function.builder.call(shared, [source, target, table, function.scratch, function.y0, function.y1])
+    function.builder.call(shared, [source, target, table, scratch, function.y0, function.y1])
 
 
 def digest(key: object) -> str:

@@ -6,6 +6,7 @@ Enters: nothing. Leaves: `KERNELS`.
 from __future__ import annotations
 
 from aot.backends.cmsis_nn.swar.m3.convolution import claim_convolution, claim_rows
+from aot.backends.cmsis_nn.swar.m3.depthwise import claim_depthwise
 from aot.lower.implementation import Kernel
 
 KERNELS = (
@@ -16,4 +17,10 @@ KERNELS = (
         ("conv", "depthwise"),
     ),
     Kernel("dense, two rows a word", claim_rows, "int8 fully connected layer on any number of rows", ("dense",)),
+    Kernel(
+        "depthwise, Armv7-M",
+        claim_depthwise,
+        "int8 depthwise convolution, a row of pixels loaded once for all columns",
+        ("depthwise",),
+    ),
 )
