@@ -26,6 +26,10 @@ $(VENV)/.test: $(VENV)/.made pyproject.toml
 	@$(BIN)/pip install --quiet --disable-pip-version-check -e '.[oracles]' || echo "the oracles (tflite-micro, ai-edge-litert) have no wheel for this machine: tests that compare with them will skip"
 	@touch $@
 
+$(VENV)/.bench: $(VENV)/.test
+	@$(BIN)/pip install --quiet --disable-pip-version-check -e '.[bench]'
+	@touch $@
+
 demo: $(VENV)/.demo ## Bundle a digit classifier for a Cortex-M4 and run it in the emulator
 	@$(BIN)/python bundles/demo.py
 
@@ -44,8 +48,8 @@ sweep: $(VENV)/.test system ## Every kernel x shape, whole (long)
 fuzz: $(VENV)/.test ## N=10000 fuzzed models: mutated files, and others compared with TFLite Micro (SEED=0; long)
 	@$(BIN)/python tests/fuzz.py --cases $(N) --seed $(SEED)
 
-bench: $(VENV)/.test ## Instructions, RAM and flash of the real models, as a table
-	@$(BIN)/python tests/bench.py
+bench: $(VENV)/.bench system ## Count everything again: bench/results.json, docs/benchmarks.md (minutes)
+	@$(BIN)/python -m bench
 
 renode: $(VENV)/.test system ## The sample firmware under Renode (where it is installed), and the same ELFs on QEMU
 	@$(BIN)/python -m bundles.emulate

@@ -96,20 +96,10 @@ def _cells(found: Profile, row: Row) -> tuple[object, ...]:
     part, whole = (row.cycles, found.cycles) if found.cycles else (row.instructions, found.instructions)
     share = "-" if part is None or not whole else f"{100 * part / whole:.1f} %"
     kernel, operators = (row.layer.kernel, "+".join(row.layer.operators)) if row.layer else ("-", "the entry itself")
+    per_mac = (_ratio(count, row.macs) for count in (row.instructions, row.cycles))
     counts = ("-" if count is None else count for count in (row.instructions, row.cycles))
-    instructions, cycles = counts
-    macs = row.macs or "-"
-    return (
-        row.symbol.removeprefix(f"{found.bundle.name}_"),
-        kernel,
-        operators,
-        macs,
-        instructions,
-        _ratio(row.instructions, row.macs),
-        cycles,
-        _ratio(row.cycles, row.macs),
-        share,
-    )
+    figures = (cell for pair in zip(counts, per_mac, strict=True) for cell in pair)
+    return row.symbol.removeprefix(f"{found.bundle.name}_"), kernel, operators, row.macs or "-", *figures, share
 
 
 def _ratio(count: int | None, macs: int) -> str:

@@ -21,8 +21,8 @@ def one_by_one(program: str) -> tuple[str, ...]:
     """The arguments by which this QEMU translates one instruction at a time, so that each is a line of the log."""
     said = subprocess.run([program, "--version"], stdin=subprocess.DEVNULL, capture_output=True, text=True).stdout
     found = re.search(r"version (\d+)\.(\d+)", said)
-    version = tuple(map(int, found.groups())) if found else (0, 0)
-    return ("-accel", "tcg,one-insn-per-tb=on") if version >= (8, 1) else ("-singlestep",)
+    number = 100 * int(found[1]) + int(found[2]) if found else 0
+    return ("-accel", "tcg,one-insn-per-tb=on") if number >= 801 else ("-singlestep",)
 
 
 class ExecutionLog:

@@ -1,0 +1,85 @@
+"""Instructions of models and layers against bench/results.json: a rise of more than 2 % fails; a fall asks for `make bench`."""
+
+from __future__ import annotations
+
+import shutil
+import warnings
+from collections.abc import Callable, Mapping
+
+import pytest
+
+from aot.lower.tradeoff import Optimize
+from bench.layers import LAYERS, our_instructions
+from bench.measure import CPUS, MODES, model_figures
+from bench.page import page
+from bench.results import Change, Results, change, load, load_baselines
+from tests.shared import FIVE, model
+
+pytest.importorskip("unicorn", reason="the emulator Unicorn is not installed")
+
+AGAIN = "run `make bench` and commit bench/results.json and docs/benchmarks.*"
+OTHERS = tuple(cpu for cpu in CPUS if cpu != "cortex-m4")
+CASES: tuple[tuple[str, str, Optimize], ...] = (
+    *((name, "cortex-m4", "balanced") for name in FIVE),
+    *(("KWS", cpu, "balanced") for cpu in OTHERS),
+    *(("AD", cpu, mode) for cpu in ("cortex-m0plus", "cortex-m4") for mode in MODES if mode != "balanced"),
+)
+SINGLE = tuple((index, cpu) for index in (5, 6, 12, 15) for cpu in ("cortex-m0plus", "cortex-m3", "cortex-m4"))
+
+
+@pytest.fixture(scope="module")
+def results() -> Results:
+    return load()
+
+
+def check(committed: Change | None) -> None:
+    if committed is None:
+        pytest.fail(f"nothing was committed for this: {AGAIN}")
+    assert not committed.rises, f"{committed}; where that is meant, {AGAIN}"
+    if committed.falls:
+        warnings.warn(f"{committed}: {AGAIN}", stacklevel=2)
+
+
+def needs_emulator(cpu: str) -> None:
+    if cpu == "cortex-m55" and shutil.which("qemu-system-arm") is None:
+        pytest.skip("qemu-system-arm is not installed")
+
+
+@pytest.mark.parametrize(("name", "cpu", "mode"), CASES)
+def test_models(results: Results, name: str, cpu: str, mode: Optimize) -> None:
+    model(name)
+    needs_emulator(cpu)
+    before: Mapping[str, int] | None = results["models"].get(name, {}).get(cpu, {}).get(mode)
+    check(change(f"{name}, {cpu}, {mode}", before, model_figures(name, cpu, mode)))
+
+
+@pytest.mark.parametrize(("index", "cpu"), SINGLE)
+def test_layers(results: Results, index: int, cpu: str) -> None:
+    layer = LAYERS[index]
+    before = results["layers"].get(layer.name, {}).get(cpu, {}).get("balanced")
+    check(change(f"{layer.name}, {cpu}", before, our_instructions(layer, cpu, "balanced")[0]))
+
+
+@pytest.mark.parametrize(
+    ("now", "outcome"), [(1000, None), (1020, None), (1021, pytest.fail.Exception), (980, None), (979, UserWarning)]
+)
+def test_two_percent(now: int, outcome: type[BaseException] | None) -> None:
+    def judged(call: Callable[[], None]) -> type[BaseException] | None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            try:
+                call()
+            except AssertionError:
+                return pytest.fail.Exception
+            except UserWarning as warning:
+                assert "make bench" in str(warning)
+                return UserWarning
+        return None
+
+    assert judged(lambda: check(change("a model", {"instructions": 1000}, {"instructions": now}))) is outcome
+
+
+def test_page_is_made_of_the_results() -> None:
+    from bench.page import PAGE
+
+    assert PAGE.read_text() == page(load(), load_baselines()), "`make bench`, or `python -m bench --page`, writes it again"
