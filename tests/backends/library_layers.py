@@ -17,7 +17,6 @@ import numpy as np
 import pytest
 
 from aot.bundle import Bundle
-from tests import one_operator
 from tests.builder import ModelBuilder
 from tests.one_operator import _spatial
 
@@ -49,12 +48,18 @@ def convolution(
     multiplier: int = 0,
     factor: float = 1.0,
     extreme: bool = False,
+    pads: Sequence[int] = (),
 ) -> Layer:
-    """CONV_2D, or with a `multiplier` DEPTHWISE_CONV_2D. factor: of the output's steps to those that fill it. extreme: all weights -127."""
+    """CONV_2D, or with a `multiplier` DEPTHWISE_CONV_2D. factor: of the output's steps to those that fill it. extreme: all weights -127.
+
+    pads: top, bottom, left, right, by a PAD in front (which the compiler makes the convolution's padding).
+    """
 
     def add(m: ModelBuilder, rng: np.random.Generator) -> tuple[list[int], int]:
         depthwise, count = multiplier > 0, shape[3] * multiplier if multiplier else channels
-        out_shape = (shape[0], *_spatial(shape, kernel, stride, dilation, padding), count)
+        top, bottom, left, right = pads or (0, 0, 0, 0)
+        padded = (shape[0], shape[1] + top + bottom, shape[2] + left + right, shape[3])
+        out_shape = (shape[0], *_spatial(padded, kernel, stride, dilation, padding), count)
         w_shape = (1, *kernel, count) if depthwise else (count, *kernel, shape[3])
         taps = kernel[0] * kernel[1] * (1 if depthwise else shape[3])
         data = np.full(w_shape, -127) if extreme else rng.integers(-127, 128, w_shape)
@@ -74,7 +79,12 @@ def convolution(
         options = {"stride_h": stride[0], "stride_w": stride[1], "padding": padding, "fused_activation_function": activation}
         options |= {"dilation_h_factor": dilation[0], "dilation_w_factor": dilation[1]}
         options |= {"depth_multiplier": multiplier} if depthwise else {}
-        m.operator("DEPTHWISE_CONV_2D" if depthwise else "CONV_2D", [x, w, b] if bias else [x, w], [y], options)
+        read = x
+        if pads:
+            read = m.tensor("padded", padded, "int8", scale=0.05, zero_point=zero_points[0])
+            amounts = np.array([[0, 0], [top, bottom], [left, right], [0, 0]], np.int32)
+            m.operator("PAD", [x, m.constant(amounts)], [read], {})
+        m.operator("DEPTHWISE_CONV_2D" if depthwise else "CONV_2D", [read, w, b] if bias else [read, w], [y], options)
         return [x], y
 
     return add
@@ -195,18 +205,3 @@ def random_layer(rng: np.random.Generator) -> Layer:
     if kind == "depthwise":
         return depthwise(shape, int(rng.choice([1, 1, 1, 2, 3])), kernel, stride, padding, dilation, factor=factor, **options)
     return convolution(shape, int(rng.integers(1, 20)), kernel, stride, padding, dilation, factor=factor, **options)
-
-
-# Layers that the library does not do.
-
-
-def broadcast_sum() -> bytes:
-    return one_operator.binary("ADD", (1, 4, 4, 3), (3,))
-
-
-def float_pool() -> bytes:
-    return one_operator.pool(dtype="float32")
-
-
-def logistic() -> bytes:
-    return one_operator.unary("LOGISTIC", output_q=(1 / 256, -128))

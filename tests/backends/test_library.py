@@ -10,7 +10,7 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,6 +28,7 @@ from aot.run import run_bundle
 from aot.samples import golden_samples
 from aot.target import load_target
 from aot.verify import verify
+from tests import one_operator
 from tests.backends import library_layers as layers
 from tests.backends.library_layers import Layer, binary, convolution, dense, depthwise, linked, pool, side_by_side, softmax
 from tests.cmsis_nn_sources import require_cmsis_nn
@@ -50,6 +51,8 @@ CONVOLUTIONS = (
     convolution((1, 4, 4, 3), 4, (3, 3), bias=False, activation="RELU"),
     *(convolution((1, 4, 4, 3), 4, (2, 2), factor=factor) for factor in (3.0, 200.0)),
     convolution((1, 3, 3, 4), 3, (3, 3), extreme=True),
+    *(convolution((1, 3, 4, 5), 4, (3, 2), (2, 1), "VALID", pads=pads) for pads in ((3, 0, 1, 2), (0, 2, 2, 0))),
+    convolution((1, 1, 7, 4), 4, (1, 3), (1, 2), "VALID", pads=(0, 0, 3, 0)),
 )
 DEPTHWISE = (
     *(depthwise((1, 5, 5, 4)), depthwise((1, 5, 5, 3), 1, (3, 3), (2, 2)), depthwise((1, 5, 5, 8), 1, (3, 3), (1, 1), "VALID")),
@@ -59,6 +62,7 @@ DEPTHWISE = (
     *(depthwise((1, 3, 5, 6), 1, (1, 3)), depthwise((1, 2, 2, 4)), depthwise((1, 1, 6, 5)), depthwise((1, 3, 3, 4), 1, (7, 7))),
     *(depthwise((1, 3, 3, 9), zero_points=(-128, 127)), depthwise((1, 4, 4, 4), bias=False, activation="RELU6")),
     *(depthwise((1, 3, 3, 4), extreme=True), depthwise((1, 6, 6, 8), 1, (4, 4))),
+    *(depthwise((1, 3, 4, 5), 1, (3, 2), (2, 1), "VALID", pads=pads) for pads in ((2, 0, 1, 1), (0, 2, 1, 0))),
 )
 OTHERS = (
     *(
@@ -132,12 +136,21 @@ def test_options(options: dict, tmp_path: Path) -> None:
     check((CASES[0], DEPTHWISE[3], OTHERS[0], softmax((2, 8), 0.001, ("int16", "int16"))), "cortex-m4", tmp_path, **options)
 
 
-@pytest.mark.parametrize("cpu", CPUS if SWEEP else ("cortex-m4",))
-def test_scratch_holds_what_the_library_writes(cpu: str, tmp_path: Path) -> None:
-    """A layer alone: its scratch is all of the workspace, which ends where the emulated memory ends."""
-    cases = CASES if SWEEP else (CONVOLUTIONS[0], CONVOLUTIONS[18], DEPTHWISE[3], OTHERS[9])
-    for number, case in enumerate(cases):
+@pytest.mark.parametrize("cpu", CPUS if SWEEP else ("cortex-m4", "cortex-m55"))
+def test_a_layer_alone_between_guards(cpu: str, tmp_path: Path) -> None:
+    """Its scratch is all of the workspace, its weights all constants: both end where the emulated memory does."""
+    few = {"cortex-m4": (CONVOLUTIONS[0], CONVOLUTIONS[18], DEPTHWISE[3], OTHERS[9]), "cortex-m55": (CONVOLUTIONS[0], DEPTHWISE[3])}
+    for number, case in enumerate(CASES if SWEEP else few[cpu]):
         check([case], cpu, tmp_path, number)
+
+
+@pytest.mark.parametrize("make", [conv2d, one_operator.depthwise, one_operator.fully_connected])
+def test_int4_weights(make: Callable[..., bytes], tmp_path: Path) -> None:
+    data = make(weights_dtype="int4")
+    bundle, inputs = compiled(data, tmp_path), random_inputs(data)
+    assert bundle.library
+    expected = run(read_main_graph(tmp_path / "model.tflite", LIBRARY), inputs)
+    assert np.array_equal(run_bundle(linked(bundle, *objects("cortex-m4", tmp_path)), inputs).outputs[0], expected[0])
 
 
 @pytest.mark.skipif(not SWEEP, reason="AOT_SWEEP=1 runs random layers")
@@ -173,11 +186,17 @@ REFUSED = {
     "int16 activations: the calls are for int8": conv2d(dtype="int16"),
     "could leave int32 when it is rescaled": conv2d(output_q=(1e-9, 0)),
     "2 images: CMSIS-NN's pools take one": side_by_side([pool("MAX_POOL_2D", (2, 4, 4, 3), (2, 2), (2, 2))]),
+    "weights with a zero point (3)": one_operator.fully_connected(weight_zero_point=3),
+    "rounded once, the library's twice": one_operator.fully_connected((1, 4), 2, weights_dtype="int4", weight_scale=[0.1, 0.2]),
+    "a window that lies outside the image": side_by_side([depthwise((1, 2, 2, 3), 1, (2, 2), (1, 1), "VALID", pads=(0, 0, 3, 0))]),
+    "a 1x1 convolution that is padded below": side_by_side(
+        [convolution((1, 2, 2, 3), 2, (1, 1), (1, 1), "VALID", pads=(0, 1, 0, 0))]
+    ),
     "rows of 512 elements": side_by_side([softmax((1, 512))]),
     "int16 rows of 9 elements": side_by_side([softmax((1, 9), 0.001, ("int16", "int16"))]),
-    "inputs of different shapes": layers.broadcast_sum(),
-    "float32: the call is for int8": layers.float_pool(),
-    "no function of CMSIS-NN is called for LOGISTIC": layers.logistic(),
+    "inputs of different shapes": one_operator.binary("ADD", (1, 4, 4, 3), (3,)),
+    "float32: the call is for int8": one_operator.pool(dtype="float32"),
+    "no function of CMSIS-NN is called for LOGISTIC": one_operator.unary("LOGISTIC", output_q=(1 / 256, -128)),
 }
 
 

@@ -18,6 +18,7 @@ from aot.backends.cmsis_nn.library.facts import (
     core_of,
     depthwise_scratch,
     is_pointwise,
+    leaves_image,
     size_refusal,
     takes_one_row_path,
 )
@@ -52,6 +53,8 @@ def draft_depthwise(site: Site, target: Target) -> Draft | str:
     assert isinstance(ending, Quantised)
     if geometry.input[3] == 1:
         return _convolution(site, target, replace(geometry, kind="conv", multiplier=1), ending)
+    if leaves_image(geometry):
+        return "a window that lies outside the image: the library's code for DSP cores then writes beyond its scratch"
     numbers = (-ending.input_zero_point, ending.zero_point, geometry.multiplier)
     parameters = Words((*numbers, *_window(geometry), ending.low, ending.high))
     n, kernel, channels = geometry.input[0], geometry.kernel, geometry.output[3]
@@ -96,7 +99,7 @@ def _convolution(site: Site, target: Target, geometry: Geometry, ending: Quantis
         return "a 1x1 convolution that is padded below or to the right"
     if core == "mve" and takes_one_row_path(geometry) and not is_pointwise(geometry):
         if geometry.output[1] != 1 or geometry.input[2] == 1:
-            return "an image of one row, padded above or below"
+            return "an image of one row that is padded above or below, or of one pixel"
         geometry = _turned(geometry)  # one column instead of one row: the same bytes, by the general path
     parameters = Words((-ending.input_zero_point, ending.zero_point, *_window(geometry), ending.low, ending.high))
     depth, channels, scratch = geometry.input[3], geometry.output[3], convolution_scratch(geometry, core)
@@ -120,8 +123,10 @@ def _turned(geometry: Geometry) -> Geometry:
 def _refusal(site: Site, geometry: Geometry, ending: object) -> str:
     """Why no function here computes the layer to the bit; empty if one does."""
     data, weights = site.input(0), site.input(1)
-    if data.dtype is not DType.INT8 or not isinstance(ending, Quantised):
+    if data.dtype is not DType.INT8:
         return f"{data.dtype} activations: the calls are for int8"
+    if not isinstance(ending, Quantised):
+        return "its results are rounded once, the library's twice"
     bias = bias_of(site, geometry.output[3])
     if weights.data is None or (bias is not None and bias.data is None):
         return "its weights or bias are computed at run time"
