@@ -35,7 +35,7 @@ class Function:
 
 
 def _no_lstm(site: Site, target: Target) -> str:
-    return "arm_lstm_unidirectional_s8 up to 7.0.0 multiplies the cell gate by the forget gate instead of the input gate"
+    return "arm_lstm_unidirectional_s8 and _s16 up to 7.0.0 start from zeros at every run; a model's states go on from the run before"
 
 
 FUNCTIONS = (
