@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import sys
 
 import pytest
@@ -48,3 +49,14 @@ def test_the_figures_are_those_of_today(generate) -> None:
         assert (bundle.state_nbytes, bundle.workspace_nbytes) == (row["state"], row["workspace"]), "run make docs"
     for row in figures["refused"]:
         assert generate.refusal(row["model"]).replace("|", "/") == row["sentence"], "run make docs"
+
+
+@pytest.mark.slow
+def test_the_arenas_are_tflite_micros(generate) -> None:
+    """One of them; all with AOT_SWEEP=1. Its version may change what it allocates by a little."""
+    pytest.importorskip("tflite_micro", reason="needs TFLite Micro: pip install tflite-micro")
+    if not generate.MODELS.is_dir():
+        pytest.skip("the real models are not beside the repository")
+    rows = json.loads(generate.MEASURED.read_text())["wake_words"]
+    for row in rows if os.environ.get("AOT_SWEEP") else rows[-1:]:
+        assert generate.arena(generate.MODELS / f"{row['model']}.tflite") == pytest.approx(row["arena"], rel=0.05), "run make docs"
