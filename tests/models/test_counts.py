@@ -8,16 +8,19 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
+from aot.errors import InternalError
 from aot.lower.tradeoff import Optimize
-from bench.layers import LAYERS, our_instructions
+from aot.target import load_target
+from bench.layers import LAYERS, cmsis_nn_instructions, our_instructions
 from bench.measure import CPUS, MODES, model_figures
 from bench.page import page
 from bench.results import Change, Results, change, load, load_baselines
+from tests.cmsis_nn_sources import require_cmsis_nn
 from tests.shared import FIVE, model
 
 pytest.importorskip("unicorn", reason="the emulator Unicorn is not installed")
 
-AGAIN = "run `make bench` and commit bench/results.json and docs/benchmarks.*"
+AGAIN = "run `make bench` (or a part: python -m bench --cpu CPU --model MODEL) and commit bench/results.json and docs/benchmarks.*"
 OTHERS = tuple(cpu for cpu in CPUS if cpu != "cortex-m4")
 CASES: tuple[tuple[str, str, Optimize], ...] = (
     *((name, "cortex-m4", "balanced") for name in FIVE),
@@ -58,6 +61,18 @@ def test_layers(results: Results, index: int, cpu: str) -> None:
     layer = LAYERS[index]
     before = results["layers"].get(layer.name, {}).get(cpu, {}).get("balanced")
     check(change(f"{layer.name}, {cpu}", before, our_instructions(layer, cpu, "balanced")[0]))
+
+
+@pytest.mark.parametrize(("index", "cpu"), [(4, "cortex-m4"), (9, "cortex-m55"), (12, "cortex-m0plus"), (16, "cortex-m33")])
+def test_cmsis_nn_computes_the_same(index: int, cpu: str) -> None:
+    """A convolution of one pixel, one of a large window with strides, a depthwise one with strides, a dense layer."""
+    needs_emulator(cpu)
+    require_cmsis_nn(load_target(cpu))
+    layer = LAYERS[index]
+    _, output = our_instructions(layer, cpu, "balanced")
+    assert len(set(output.reshape(-1).tolist())) > 40 and cmsis_nn_instructions(layer, cpu, output) > layer.macs / 8
+    with pytest.raises(InternalError, match="CMSIS-NN computes other bytes"):
+        cmsis_nn_instructions(layer, cpu, output ^ 1)
 
 
 @pytest.mark.parametrize(
