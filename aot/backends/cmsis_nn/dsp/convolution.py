@@ -7,11 +7,11 @@ in place.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from math import prod
 
 from aot.backends.cmsis_nn.dsp.ending import Output
+from aot.backends.cmsis_nn.dsp.finish import Finish, finish_block
 from aot.backends.cmsis_nn.dsp.gather import Patches, Pixels, gather_run
 from aot.backends.cmsis_nn.dsp.instructions import Dsp
 from aot.backends.cmsis_nn.dsp.packing import Packed, Tile, pack, paired
@@ -74,7 +74,7 @@ def _implementation(program: Program, layer: Layer, kernel: str) -> Implementati
         writes=(instruction.out,),
         constants=(weights, *constants),
         emit=lambda function: _emit(function, plan, weights.name),
-        scratch_nbytes=plan.slots_nbytes + plan.patches.patch_nbytes,
+        scratch_nbytes=plan.stage_at + plan.stage_nbytes,
         overwrites=elementwise_overwrites(program, instruction),
         rows=Rows(layer.geometry.output[1], plan.rows_per_step, plan.needs),
         style="ordered",
@@ -99,6 +99,15 @@ class _Plan:
     @property
     def slots_nbytes(self) -> int:
         return 4 * self.tile.pixels * self.tile.words
+
+    @property
+    def stage_at(self) -> int:
+        """Byte of scratch at which a block's outputs stand before what is fused behind the layer goes over them."""
+        return self.slots_nbytes + self.patches.patch_nbytes
+
+    @property
+    def stage_nbytes(self) -> int:
+        return 0 if self.layer.split.rest is None else -(-self.tile.pixels * len(self.layer.bias) // 4) * 4
 
     @property
     def has_tail(self) -> bool:
@@ -267,7 +276,7 @@ class _Emitter:
 
     def _full(self, block: _Block, at: list[Value]) -> list[Value]:
         tile = self.plan.tile
-        Core(self.plan.packed, tile.pixels, tile.pixels, tile.unroll).call(self.dsp, self._placement(block, self._slots))
+        self._product(Core(self.plan.packed, tile.pixels, tile.pixels, tile.unroll), block, self._slots, tile.pixels)
         return at
 
     def _rest(self, block: _Block, at: list[Value], left: Value) -> None:
@@ -280,7 +289,7 @@ class _Emitter:
             source, slot, out, column = carried.values
             if plan.patches.contiguous:
                 gather_run(dsp, source, slot, depth, Pixels(1, 0, tile.pixels, plan.patches.aligned))
-            core.call(dsp, self._placement(_Block(block.image, block.row, column, block.number, out), slot))
+            self._product(core, _Block(block.image, block.row, column, block.number, out), slot, 1)
             forward = dsp.at(out, plan.layer.out.pixel * self.output.nbytes)
             if plan.patches.contiguous:
                 carried.next = (dsp.at(source, depth), slot, forward, dsp.builder.add(column, I32(1)))
@@ -322,41 +331,15 @@ class _Emitter:
     def _slots(self) -> Value:
         return self.frame.scratch
 
-    def _placement(self, block: _Block, slots: Value) -> Placement:
-        layer = self.plan.layer
-        return Placement(
-            self.frame.table,
-            slots,
-            block.out,
-            self.output,
-            layer.out.pixel,
-            len(layer.instruction.space) - 1,
-            self._axes(block),
-        )
-
-    def _axes(self, block: _Block) -> Callable[[int], dict[int, Value]]:
-        """The iteration axes of a block's pixels, for what is fused."""
-        layer, builder = self.plan.layer, self.dsp.builder
-        wanted = layer.rest_axes
-
-        def axes(pixel: int) -> dict[int, Value]:
-            column = builder.add(block.column, I32(pixel))
-            if layer.geometry.kind != "dense":
-                return {0: block.number, 1: block.row, 2: column}
-            return self._row_axes(column, wanted)
-
-        return axes
-
-    def _row_axes(self, row: Value, wanted: frozenset[int]) -> dict[int, Value]:
-        """A dense layer's row number, shared out to its row axes."""
-        builder, space = self.dsp.builder, self.plan.layer.instruction.space[:-1]
-        found: dict[int, Value] = {}
-        for number in range(len(space)):
-            if number in wanted and space[number] > 1:
-                inner = prod(space[number + 1 :])
-                quotient = row if inner == 1 else builder.udiv(row, I32(inner))
-                found[number] = quotient if prod(space[:number]) == 1 else builder.urem(quotient, I32(space[number]))
-        return found
+    def _product(self, core: Core, block: _Block, slots: Value, count: int) -> None:
+        """Multiply the slots and store; what is fused behind the layer goes over a block in a loop of its own, from the stage."""
+        layer, dsp = self.plan.layer, self.dsp
+        if layer.split.rest is None:
+            core.call(dsp, Placement(self.frame.table, slots, block.out, layer.out.pixel))
+            return
+        stage = dsp.at(self._slots, self.plan.stage_at)
+        core.call(dsp, Placement(self.frame.table, slots, stage, len(layer.bias)))
+        finish_block(dsp, self.output, stage, Finish(block.out, count, block.column, {0: block.number, 1: block.row}))
 
 
 @dataclass(frozen=True)

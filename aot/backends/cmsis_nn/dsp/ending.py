@@ -6,7 +6,7 @@ Invariant: for channel places with the same `pre`, the same instructions serve e
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -138,17 +138,32 @@ class Output:
             load: function.load_at(load.buffer, self.dsp.at(address, self.distances[load.buffer])) for load in self.layer.beside
         }
 
+    def beside(self, address: Value) -> tuple[Value, ...]:
+        """Pointers to the elements of the operands beside the output's at `address`."""
+        return tuple(self.dsp.at(address, distance) for distance in self.distances.values())
+
+    @property
+    def beside_nbytes(self) -> tuple[int, ...]:
+        """Bytes of an element of each."""
+        return tuple(self.dsp.function.buffer(name).dtype.nbytes for name in self.distances)
+
+    def load_beside(self, pointers: Sequence[Value], number: int) -> dict[Load, Value]:
+        """The elements `number` places after those that `beside` pointed to."""
+        places = zip(self.distances, pointers, self.beside_nbytes, strict=True)
+        found = {name: self.dsp.at(pointer, number * nbytes) for name, pointer, nbytes in places}
+        return {load: self.dsp.function.load_at(load.buffer, found[load.buffer]) for load in self.layer.beside}
+
+    def finished(self, value: Value, axes: Mapping[int, Value], loaded: Mapping[Load, Value]) -> Value:
+        """What is fused behind an element, int8 as int32."""
+        assert self.rest is not None
+        return self.dsp.function.value(self.rest, axes, acc=self.dsp.builder.trunc(value, I8), loaded=loaded)
+
     def store(self, elements: Sequence[tuple[Value, Value, dict[int, Value]]]) -> None:
         """(address, int8 as int32, axes) of each element."""
-        function = self.dsp.function
         if self.rest is None:
             for address, value, _ in elements:
                 self.dsp.store_byte(value, address)
             return
-        builder = self.dsp.builder
-        finished = [
-            function.value(self.rest, axes, acc=builder.trunc(value, I8), loaded=self._loaded(address))
-            for address, value, axes in elements
-        ]
+        finished = [self.finished(value, axes, self._loaded(address)) for address, value, axes in elements]
         for (address, _, _), value in zip(elements, finished, strict=True):
-            function.store_at(self.name, address, value)
+            self.dsp.function.store_at(self.name, address, value)

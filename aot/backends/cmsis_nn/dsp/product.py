@@ -10,11 +10,10 @@ products.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from llvmlite import ir
 
-from aot.backends.cmsis_nn.dsp.ending import Output
 from aot.backends.cmsis_nn.dsp.instructions import Dsp
 from aot.backends.cmsis_nn.dsp.packing import Packed
 from aot.backends.cmsis_nn.shared import digest
@@ -51,21 +50,13 @@ class Core:
         return self.turns > 1 or (self.packed.tile.share_code and self.unroll == self.packed.tile.unroll)
 
     def call(self, dsp: Dsp, place: Placement) -> None:
-        """Call the core as a local function, which layers alike share and whose loops have all registers to themselves.
-
-        Where something is fused behind it, it stands in line: the fused expression reads the kernel's own arguments.
-        """
-        if place.output.rest is not None:
-            self.emit(dsp, place)
-            return
+        """Call the core as a local function, which layers alike share and whose loops have all registers to themselves."""
 
         def build(function: ir.Function) -> None:
             inner = Dsp(dsp.function, ir.IRBuilder(function.append_basic_block("entry")))
             weights, slots, out, *numbers = function.args
-            step = numbers[2] if numbers else place.pixel_step
-            output = Output(inner, place.output.layer)
-            here = replace(place, weights=weights, slots=slots, out=out, output=output, pixel_step=step)
-            self.emit(inner, here, *numbers[:2])
+            here = Placement(weights, slots, out, numbers[2] if numbers else place.pixel_step)
+            self._emit(inner, here, *numbers[:2])
             inner.builder.ret_void()
 
         key, numbers = (self.pixels, self.stride, self.unroll, self.packed.code), []
@@ -77,18 +68,17 @@ class Core:
         core = dsp.function.helper(f"product_{digest(key)}", type, build)
         dsp.builder.call(core, [place.weights, place.slots, place.out, *numbers])
 
-    def emit(self, dsp: Dsp, place: Placement, groups: int | Value = 0, turns: int | Value = 0) -> None:
+    def _emit(self, dsp: Dsp, place: Placement, groups: int | Value = 0, turns: int | Value = 0) -> None:
         """Loop over the channel groups; `groups` and `turns` where they are not known to the code."""
         pairs = self.packed.tile.pairs
         busy = self.pixels * pairs > 2 and not self.is_long
-        kept = _Kept(dsp, [place.out] + ([I32(0)] if place.wants_channel else []), busy)
+        kept = _Kept(dsp, [place.out], busy)
         with dsp.repeat(groups or self.packed.groups, [place.weights, *kept.start]) as carried:
             weights, *values = carried.values
             sums, constants = self._sums(dsp, weights, place.slots, turns or self.turns)
-            out, *channel = kept.read(values)
-            behind = self._finish(dsp, place, sums, constants, out, channel[0] if channel else None, carried.index)
-            advanced = [dsp.builder.add(channel[0], I32(2 * pairs))] if channel else []
-            carried.next = (behind, *kept.write([dsp.at(out, 2 * pairs * place.output.nbytes), *advanced]))
+            (out,) = kept.read(values)
+            behind = self._finish(dsp, place, sums, constants, out, carried.index)
+            carried.next = (behind, *kept.write([dsp.at(out, 2 * pairs)]))
 
     def _sums(self, dsp: Dsp, weights: Value, slots: Value, turns: int | Value) -> tuple[list[list[Value]], Value]:
         """The accumulators [place][pixel] of a group, and where its constants lie."""
@@ -168,7 +158,6 @@ class Core:
         sums: list[list[Value]],
         constants: Value,
         out: Value,
-        channel: Value | None,
         groups_left: Value,
     ) -> Value:
         """Requantise and store each pixel's pair of channels. Returns where the next group begins."""
@@ -177,8 +166,8 @@ class Core:
             count = packed.constant_count
             words = dsp.words(constants, 8 * pair * count, 2 * count)
             is_last = packed.is_odd and pair == packed.tile.pairs - 1
-            step = self._step(dsp, groups_left) if is_last else I32(1)
-            start = dsp.at(out, 2 * pair * place.output.nbytes)
+            step = self._step(dsp, groups_left) if is_last else 1
+            start = dsp.at(out, 2 * pair)
             for pixel in range(self.pixels):
                 first, second = sums[2 * pair][pixel], sums[2 * pair + 1][pixel]
                 if packed.interleaved:
@@ -187,16 +176,16 @@ class Core:
                     packed.places[0].requantise(dsp, first, packed.interleaved, words[:count]),
                     packed.places[1].requantise(dsp, second, False, words[count:]),
                 ]
-                number = None if channel is None else dsp.builder.add(channel, I32(2 * pair))
-                place.store(dsp, start, pixel, number, step, values)
-                start = place.following(dsp, start)
+                dsp.store_byte(values[0], start)
+                dsp.store_byte(values[1], dsp.at(start, step))
+                start = dsp.at(start, place.pixel_step)
         return dsp.at(constants, 8 * packed.tile.pairs * packed.constant_count)
 
-    def _step(self, dsp: Dsp, groups_left: Value) -> Value:
+    def _step(self, dsp: Dsp, groups_left: Value) -> int | Value:
         """From a pair's first channel to its second: 1, but 0 in the last group of an odd number of channels (both are the same
         one)."""
         if self.packed.groups == 1:
-            return I32(0)
+            return 0
         return dsp.builder.zext(dsp.builder.icmp_signed("!=", groups_left, I32(1)), I32)
 
 
@@ -226,40 +215,9 @@ class _Kept:
 
 @dataclass(frozen=True)
 class Placement:
-    """Where a core reads and writes. out: the first pixel's first channel; pixels are `pixel_step` elements apart.
-
-    axes: pixel number in the block -> iteration axes, without the channel's; channel_axis: that one.
-    """
+    """Where a core reads and writes. out: the first pixel's first channel; pixels are `pixel_step` bytes apart."""
 
     weights: Value
     slots: Value
     out: Value
-    output: Output
     pixel_step: int | Value
-    channel_axis: int
-    axes: Callable[[int], dict[int, Value]]
-
-    @property
-    def wants_channel(self) -> bool:
-        return self.output.rest is not None
-
-    def following(self, dsp: Dsp, start: Value) -> Value:
-        """The next pixel's address."""
-        nbytes = self.output.nbytes
-        if isinstance(self.pixel_step, int):
-            return dsp.at(start, self.pixel_step * nbytes)
-        return dsp.at(start, self.pixel_step if nbytes == 1 else dsp.builder.mul(self.pixel_step, I32(nbytes)))
-
-    def store(self, dsp: Dsp, start: Value, pixel: int, channel: Value | None, step: Value, values: Sequence[Value]) -> None:
-        """Two channels of a pixel: the one at `start`, and the one `step` elements further on."""
-        nbytes, builder = self.output.nbytes, dsp.builder
-        second = dsp.at(start, nbytes) if _is(step, 1) else dsp.at(start, builder.mul(step, I32(nbytes)) if nbytes > 1 else step)
-        axes = ({}, {})
-        if channel is not None:
-            both = (channel, builder.add(channel, step))
-            axes = tuple({**self.axes(pixel), self.channel_axis: each} for each in both)
-        self.output.store([(start, values[0], axes[0]), (second, values[1], axes[1])])
-
-
-def _is(value: Value, number: int) -> bool:
-    return getattr(value, "constant", None) == number
