@@ -66,6 +66,18 @@ def test_dense() -> None:
             check(program_of(Case("dense", image, choice["channels"], seed=number, **fields)), number, target=M3)
 
 
+def test_windows_of_the_whole_image() -> None:
+    choices = {**NUMBERS, "height": (1, 2, 5), "width": (1, 3, 4), "depth": (1, 3, 8, 16), "channels": (2, 5, 8, 12, 17)}
+    for number, choice in enumerate(sweep(12, 3, **choices)):
+        size = (choice["height"], choice["width"])
+        fields = numbers(choice, choice["channels"])
+        case = Case("conv", (choice["batch"], *size, choice["depth"]), choice["channels"], size, seed=number, **fields)
+        check(program_of(case), number, target=M3)
+    case = Case("conv", (2, 3, 3, 4), 9, (3, 3))
+    check(program_of(case, residual, extra=[Buffer("r", INT8, (2, 1, 1, 9), "input")]), target=M3)
+    assert "four channels' weights" in check(program_of(case), target=M3).notes[1]
+
+
 @pytest.mark.parametrize("case", UNALIGNED, ids=str)
 def test_activations_at_odd_addresses(case: Case) -> None:
     check(program_of(case), align=1, target=M3, split=True)
@@ -118,6 +130,9 @@ LAYERS = [
     ("depthwise 3x3 8, 24x24", Case("depthwise", (1, 24, 24, 8), padding=SAME), 2.65),
     ("depthwise 3x3 64, 3x3", Case("depthwise", (1, 3, 3, 64), padding=SAME), 4.10),
     ("depthwise 3x3 8 stride 2, 24x24", Case("depthwise", (1, 24, 24, 8), stride=(2, 2), padding=(0, 1, 0, 1)), 3.45),
+    ("conv 1x1 64->64, 1x1", Case("conv", (1, 1, 1, 64), 64, (1, 1)), 2.10),
+    ("dense 640->32", Case("dense", (1, 1, 1, 640), 32), 1.90),
+    ("dense 64->12", Case("dense", (1, 1, 1, 64), 12), 2.70),
     ("conv 10x4 1->64 stride 2", Case("conv", (1, 49, 10, 1), 64, (10, 4), (2, 2), padding=(4, 5, 1, 1)), 1.46),
 ]
 

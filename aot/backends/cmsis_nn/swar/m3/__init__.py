@@ -6,15 +6,28 @@ Enters: nothing. Leaves: `KERNELS`.
 from __future__ import annotations
 
 from aot.backends.cmsis_nn.swar.m3.convolution import claim_convolution, claim_rows
+from aot.backends.cmsis_nn.swar.m3.dense import claim_dense, claim_single_pixel
 from aot.backends.cmsis_nn.swar.m3.depthwise import claim_depthwise
 from aot.lower.implementation import Kernel
 
 KERNELS = (
     Kernel(
+        "conv, four channels a word",
+        claim_single_pixel,
+        "int8 convolution with the whole image as its window",
+        ("conv", "depthwise"),
+    ),
+    Kernel(
         "conv, two pixels a word",
         claim_convolution,
         "int8 convolution of any kernel: two products a multiplication",
         ("conv", "depthwise"),
+    ),
+    Kernel(
+        "dense, four channels a word",
+        claim_dense,
+        "int8 fully connected layer row by row: two products a multiplication",
+        ("dense",),
     ),
     Kernel("dense, two rows a word", claim_rows, "int8 fully connected layer on any number of rows", ("dense",)),
     Kernel(

@@ -25,7 +25,7 @@ from aot.backends.cmsis_nn.swar.m3.refusal import refusal
 from aot.graph.ir import DType
 from aot.graph.primitive import Primitive
 from aot.llvm.emission import KernelFunction
-from aot.llvm.types import I32, Value
+from aot.llvm.types import I32, Builder, Value
 from aot.lower.implementation import Cost, Implementation, Rows
 from aot.lower.inplace import elementwise_overwrites
 from aot.lower.program import Buffer, Program
@@ -148,7 +148,7 @@ def _plan(layer: Layer) -> _Plan:
     by_rows = bool(layer.rest_axes & layer.pixel_axes) or layer.out.row not in (0, width * layer.out.pixel)
     run, depth = width if by_rows else width * height, prod(layer.weights.shape[1:])
     sizes = [pairs for pairs in (3, 2, 1) if pairs == 1 or 4 * pairs * depth <= _SLOTS_NBYTES]
-    stride = min(sizes, key=lambda pairs: _pair_cost(run, pairs))
+    stride = min(sizes, key=lambda pairs: (_pair_cost(run, pairs), pairs))
     steps = [rows for rows in (1, 2, 3) if not by_rows and height % rows == 0 and rows * width % (2 * stride) == 0]
     return _Plan(layer, Patches.of(layer), pack(layer, stride), by_rows, steps[0] if steps else 1)
 
@@ -356,17 +356,18 @@ class _Emitter:
             column = builder.add(at.column, I32(pixel))
             if layer.geometry.kind != "dense":
                 return {0: at.number, 1: at.row, 2: column, len(space) - 1: channel}
-            return {**self._row_axes(column), len(space) - 1: channel}
+            return {**row_axes(builder, layer, column), len(space) - 1: channel}
 
         return axes
 
-    def _row_axes(self, row: Value) -> dict[int, Value]:
-        """A dense layer's row number, shared out to its row axes."""
-        builder, space, wanted = self.dsp.builder, self.plan.layer.instruction.space[:-1], self.plan.layer.rest_axes
-        found: dict[int, Value] = {}
-        for number in range(len(space)):
-            if number in wanted and space[number] > 1:
-                inner = prod(space[number + 1 :])
-                quotient = row if inner == 1 else builder.udiv(row, I32(inner))
-                found[number] = quotient if prod(space[:number]) == 1 else builder.urem(quotient, I32(space[number]))
-        return found
+
+def row_axes(builder: Builder, layer: Layer, row: Value) -> dict[int, Value]:
+    """A dense layer's row number, shared out to those of its row axes that a fused expression asks for."""
+    space, wanted = layer.instruction.space[:-1], layer.rest_axes
+    found: dict[int, Value] = {}
+    for number in range(len(space)):
+        if number in wanted and space[number] > 1:
+            inner = prod(space[number + 1 :])
+            quotient = row if inner == 1 else builder.udiv(row, I32(inner))
+            found[number] = quotient if prod(space[:number]) == 1 else builder.urem(quotient, I32(space[number]))
+    return found

@@ -173,6 +173,8 @@ class Block:
         code.stm(0, _SUMS[: 2 * self.pairs], writes_back=False)
 
 
-def starts(bias: int, groups: int) -> tuple[int, int]:
-    """What S and the sum of high lanes start from, so that both lanes end with `bias` in them and without the groups' 32768."""
-    return bias + (bias << 16) - groups * lanes.BIAS, bias
+def starts(low: int, groups: int, high: int | None = None) -> tuple[int, int]:
+    """What S and the sum of high lanes start from, so that both lanes end with their bias in them (the same, if there is one) and
+    without the groups' 32768."""
+    high = low if high is None else high
+    return low + (high << 16) - groups * lanes.BIAS, high

@@ -95,6 +95,18 @@ class Code:
         n = _fits(number, 16)
         self._wide(0xF240 | (n >> 11 & 1) << 10 | n >> 12, (n >> 8 & 7) << 12 | to << 8 | n & 0xFF)
 
+    def movt(self, to: int, number: int) -> None:
+        """The upper half."""
+        n = _fits(number, 16)
+        self._wide(0xF2C0 | (n >> 11 & 1) << 10 | n >> 12, (n >> 8 & 7) << 12 | to << 8 | n & 0xFF)
+
+    def and_(self, to: int, a: int, b: int) -> None:
+        self._wide(0xEA00 | a, to << 8 | b)
+
+    def and_lsr(self, to: int, a: int, b: int, shift: int) -> None:
+        """a & (b >> shift), unsigned."""
+        self._wide(0xEA00 | a, _shifted(to, b, shift, 1))
+
     def add(self, to: int, value: int) -> None:
         """to += value."""
         self.halfwords.append(0x4400 | to >> 3 << 7 | value << 3 | to & 7)
