@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Literal
 
 from aot.backends import BACKENDS
-from aot.backends.cmsis_nn.library import library_backend, library_functions, require_free, with_library
+from aot.backends.cmsis_nn.library import library_backend, library_call, library_functions, require_free, with_library
 from aot.backends.generic import GENERIC
 from aot.bundle import Bundle, Entry, Layer, Port, Variant
 from aot.errors import CompileError
@@ -402,6 +402,8 @@ def _variant(one: Implementation, why: str) -> Variant:
 
 def macs(instruction: Primitive) -> int:
     """Multiply-accumulates, borders counted as full."""
+    if (call := library_call(instruction)) is not None:
+        return call.macs
     if not isinstance(instruction, Contract):
         return 0
     total = 1

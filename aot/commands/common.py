@@ -113,6 +113,17 @@ def compile_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
+def link_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    """--link, of the commands that run a bundle: it arrives as `objects`."""
+    return click.option(
+        "--link",
+        "objects",
+        metavar="FILE",
+        multiple=True,
+        help="An object or archive with what the bundle calls (CMSIS-NN, the firmware's functions): linked for the run.",
+    )(function)
+
+
 class Stopped(Exception):
     """--stop-after reached its pass."""
 

@@ -7,10 +7,11 @@ from typing import Any
 import click
 
 from aot.bundle import Bundle
-from aot.commands.common import Request, WholeNumber, compile_options, load_npz, print_json, stoppable
+from aot.commands.common import Request, WholeNumber, compile_options, link_option, load_npz, print_json, stoppable
 from aot.commands.tables import console, say, table
 from aot.driver import resolve_target
 from aot.profile import Profile, Row, emulator_for, profile
+from aot.run.linking import link
 from aot.samples import input_arrays, random_inputs
 
 EXAMPLES = """
@@ -32,8 +33,11 @@ _COLUMNS = ("layer", "kernel", "operators", "MACs", "instructions", "per MAC", "
     "--inputs", "inputs_path", metavar="FILE.npz", help="Arrays in0, in1, ..., or a golden file (its run 0). Default: random."
 )
 @click.option("--seed", type=WholeNumber(0), default=0, help="Seed of the random input.")
+@link_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object, and nothing else.")
-def profile_command(wait_states: int, inputs_path: str | None, seed: int, as_json: bool, **arguments: Any) -> None:
+def profile_command(
+    wait_states: int, inputs_path: str | None, seed: int, objects: tuple[str, ...], as_json: bool, **arguments: Any
+) -> None:
     """What each layer of MODEL takes: instructions counted in an emulator, and cycles by a model of the CPU.
 
     One inference; with state, the first after NAME_init. A cycle model is no measurement: it knows no caches, buses or interrupts.
@@ -42,6 +46,7 @@ def profile_command(wait_states: int, inputs_path: str | None, seed: int, as_jso
     emulator_for(resolve_target(request.options())[0])  # before anything is compiled
     with stoppable():
         bundle = request.bundle()
+        bundle = link(bundle, objects) if objects else bundle
         with request.progress:
             request.progress.stage("running")
             inputs = (

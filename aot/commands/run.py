@@ -8,12 +8,13 @@ import click
 import numpy as np
 
 from aot.bundle import Bundle
-from aot.commands.common import Request, WholeNumber, compile_options, load_npz, print_json, stoppable
+from aot.commands.common import Request, WholeNumber, compile_options, link_option, load_npz, print_json, stoppable
 from aot.commands.tables import console, table
 from aot.driver import resolve_target
 from aot.errors import CompileError
 from aot.names import choose
 from aot.run import RunResult, place_for, require_functions, run_bundle, where_names
+from aot.run.linking import link
 from aot.samples import input_arrays, random_inputs
 
 EXAMPLES = """
@@ -22,6 +23,7 @@ Examples:
   aot run model.tflite                                          on this machine, random input
   aot run model.tflite --cpu cortex-m4 --inputs in.npz --outputs out.npz --json
   aot run model.tflite --cpu cortex-m55 --on qemu
+  aot run model.tflite --cpu cortex-m4 --kernels library --link libcmsis-nn.a
 """
 
 
@@ -33,8 +35,17 @@ Examples:
 )
 @click.option("--outputs", "outputs_path", metavar="OUT.npz", help="Where to write arrays out0, out1, ...")
 @click.option("--seed", type=WholeNumber(0), default=0, help="Seed of the random input.")
+@link_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object, and nothing else.")
-def run(where: str | None, inputs_path: str | None, outputs_path: str | None, seed: int, as_json: bool, **arguments: Any) -> None:
+def run(
+    where: str | None,
+    inputs_path: str | None,
+    outputs_path: str | None,
+    seed: int,
+    objects: tuple[str, ...],
+    as_json: bool,
+    **arguments: Any,
+) -> None:
     """Run MODEL's compiled bundle, in process or in an emulator.
 
     One inference; with state, the first after NAME_init. Prints its figures and outputs.
@@ -43,6 +54,7 @@ def run(where: str | None, inputs_path: str | None, outputs_path: str | None, se
     check_where(where, request)
     with stoppable():
         bundle = request.bundle()
+        bundle = link(bundle, objects) if objects else bundle
         require_functions(bundle, place_for(bundle.target, where or "auto"))
         with request.progress:
             request.progress.stage("running")

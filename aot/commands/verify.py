@@ -9,12 +9,13 @@ from typing import Any
 import click
 
 from aot.bundle import Bundle
-from aot.commands.common import Request, WholeNumber, compile_options, load_npz, print_json, stoppable
+from aot.commands.common import Request, WholeNumber, compile_options, link_option, load_npz, print_json, stoppable
 from aot.commands.run import check_where, figures
 from aot.commands.tables import counted, say
 from aot.driver import read_main_graph
 from aot.oracles import INTERPRETER, best_oracle
 from aot.run import place_for, require_functions
+from aot.run.linking import link
 from aot.samples import Sample, golden_samples, random_inputs
 from aot.verify import Verdict, first_difference, verify
 
@@ -33,9 +34,16 @@ Examples:
 @click.option("--golden", "golden_path", metavar="FILE.npz", help="Compare with this file (in{i}_{k}, out{i}_{k}).")
 @click.option("--samples", type=WholeNumber(1), default=5, show_default=True, help="Random inputs, where there is no golden file.")
 @click.option("--seed", type=WholeNumber(0), default=0, help="Seed of the random inputs.")
+@link_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object, and nothing else.")
 def verify_command(
-    where: str | None, golden_path: str | None, samples: int, seed: int, as_json: bool, **arguments: Any
+    where: str | None,
+    golden_path: str | None,
+    samples: int,
+    seed: int,
+    objects: tuple[str, ...],
+    as_json: bool,
+    **arguments: Any,
 ) -> int | None:
     """Run MODEL's compiled bundle and compare every output.
 
@@ -47,11 +55,14 @@ def verify_command(
     golden = None if golden_path is None else load_npz(golden_path)
     with stoppable():
         bundle = request.bundle()
+        bundle = link(bundle, objects) if objects else bundle
         require_functions(bundle, place_for(bundle.target, where or "auto"))
         with request.progress:
             oracle, expected = _expected(request, bundle, golden_path, golden, samples, seed)
             verdict = verify(bundle, oracle, expected, where or "auto", request.progress.stage)
-            culprit = "" if verdict.passed else _culprit(request, expected[: verdict.mismatches[0][0] + 1], where or "auto")
+            culprit = (
+                "" if verdict.passed or objects else _culprit(request, expected[: verdict.mismatches[0][0] + 1], where or "auto")
+            )
         _report(bundle, verdict, culprit, as_json)
         return 0 if verdict.passed else 1
     return 0

@@ -88,10 +88,10 @@ def require_functions(bundle: Bundle, place: str, functions: Collection[str] = (
     """CompileError if the object calls a library, or functions of the firmware that are not among these or can't be called at this place."""
     if bundle.library:
         what = f"{bundle.name} calls CMSIS-NN ({', '.join(bundle.library)}): it must be linked with it to run"
-        raise CompileError(what, hint="--kernels native computes the same bytes, and runs by itself; docs/library.md")
+        raise CompileError(what, hint="--link its archive; or --kernels native, which computes the same bytes")
     if missing := [name for name in bundle.functions if place != "host" or name not in functions]:
         what = f"{bundle.name} calls functions of the firmware ({', '.join(missing)}), so that it runs only there"
-        raise CompileError(what, hint="from Python, Python functions can stand for them: docs/custom.md")
+        raise CompileError(what, hint="--link their objects; from Python, Python functions can stand for them: docs/custom.md")
 
 
 def initial_state(bundle: Bundle, where: str = "auto", functions: Mapping[str, Function] | None = None) -> bytes:

@@ -1,27 +1,16 @@
-"""Models of many layers for library mode, and linking a bundle with CMSIS-NN.
+"""Models of many layers for library mode.
 
-Enters: cases. Leaves: one model whose layers stand beside each other, each with its own input and output; bundles without undefined
-symbols, which the emulators run.
+Enters: cases. Leaves: one model whose layers stand beside each other, each with its own input and output.
 """
 
 from __future__ import annotations
 
-import shutil
-import subprocess
-import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
-import pytest
 
-from aot.bundle import Bundle
 from tests.builder import ModelBuilder
 from tests.one_operator import _spatial
-
-LIBRARY_STACK_NBYTES = 4096
-"""More than any function of CMSIS-NN takes below the bundle's own frames."""
 
 Layer = Callable[[ModelBuilder, np.random.Generator], tuple[list[int], int]]
 """Adds a layer to a model. Returns its inputs and its output."""
@@ -161,25 +150,6 @@ def softmax(shape: Sequence[int], scale: float = 0.1, dtypes: tuple[str, str] = 
         return [x], y
 
     return add
-
-
-def linked(bundle: Bundle, *objects: Path) -> Bundle:
-    """The bundle with the library in its object, for the emulators; skips the test without a linker."""
-    linker = shutil.which("arm-none-eabi-ld")
-    if linker is None:
-        pytest.skip("arm-none-eabi-ld is not installed")
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        (folder / "bundle.o").write_bytes(bundle.object)
-        # -d, --gc-sections: only what the bundle calls, so that an emulated board's memory holds it
-        command = [linker, "-r", "--gc-sections", "-u", bundle.main.symbol, "-e", bundle.main.symbol, "-o", str(folder / "all.o")]
-        command += [str(folder / "bundle.o"), *map(str, objects)]
-        done = subprocess.run(command, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
-        code = (folder / "all.o").read_bytes()
-    entries = tuple(replace(entry, stack_nbytes=entry.stack_nbytes + LIBRARY_STACK_NBYTES) for entry in bundle.entries)
-    init = bundle.init and replace(bundle.init, stack_nbytes=bundle.init.stack_nbytes + LIBRARY_STACK_NBYTES)
-    return replace(bundle, object=code, entries=entries, init=init, library=())
 
 
 def random_layer(rng: np.random.Generator) -> Layer:

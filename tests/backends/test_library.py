@@ -25,12 +25,13 @@ from aot.driver import Options, read_main_graph
 from aot.errors import CompileError, InternalError
 from aot.graph.interpreter import run
 from aot.run import run_bundle
+from aot.run.linking import link
 from aot.samples import golden_samples
 from aot.target import load_target
 from aot.verify import verify
 from tests import one_operator
 from tests.backends import library_layers as layers
-from tests.backends.library_layers import Layer, binary, convolution, dense, depthwise, linked, pool, side_by_side, softmax
+from tests.backends.library_layers import Layer, binary, convolution, dense, depthwise, pool, side_by_side, softmax
 from tests.cmsis_nn_sources import require_cmsis_nn
 from tests.one_operator import T, conv2d, custom, random_inputs
 from tests.shared import golden, model
@@ -92,16 +93,19 @@ OTHERS = (
 CASES = (*CONVOLUTIONS, *DEPTHWISE, *OTHERS)
 
 
-def objects(cpu: str, tmp_path: Path) -> tuple[Path, Path]:
-    """CMSIS-NN and what it lacks, compiled for a CPU."""
+def objects(cpu: str, tmp_path: Path) -> tuple[Path, ...]:
+    """CMSIS-NN and what it lacks, compiled for a CPU; the compiler's own routines."""
     library = require_cmsis_nn(load_target(cpu))
     source, out = Path(__file__).with_name("library_rest.c"), tmp_path / f"rest-{cpu}.o"
     flags = [*library.flags, "-O2", "-Wall", "-fno-tree-loop-distribute-patterns", *(f"-isystem{path}" for path in library.include)]
-    done = subprocess.run(
-        ["arm-none-eabi-gcc", *flags, "-Werror", "-c", str(source), "-o", str(out)], capture_output=True, text=True
-    )
+    gcc("-Werror", *flags, "-c", str(source), "-o", str(out))
+    return library.object, out, Path(gcc(*library.flags, "-print-libgcc-file-name").strip())
+
+
+def gcc(*arguments: str) -> str:
+    done = subprocess.run(["arm-none-eabi-gcc", *arguments], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    return library.object, out
+    return done.stdout
 
 
 def compiled(data: bytes, folder: Path, cpu: str = "cortex-m4", **options) -> Bundle:
@@ -119,7 +123,7 @@ def check(cases: Sequence[Layer], cpu: str, folder: Path, seed: int = 0, **optio
         str(layer.declined) for layer in bundle.main.layers
     ]
     expected = run(read_main_graph(folder / "model.tflite", LIBRARY), inputs)
-    result = run_bundle(linked(bundle, *objects(cpu, folder)), inputs)
+    result = run_bundle(link(bundle, objects(cpu, folder)), inputs)
     wrong = [number for number, pair in enumerate(zip(result.outputs, expected, strict=True)) if not np.array_equal(*pair)]
     assert not wrong, f"layers {wrong} differ"
     return bundle
@@ -150,7 +154,7 @@ def test_int4_weights(make: Callable[..., bytes], tmp_path: Path) -> None:
     bundle, inputs = compiled(data, tmp_path), random_inputs(data)
     assert bundle.library
     expected = run(read_main_graph(tmp_path / "model.tflite", LIBRARY), inputs)
-    assert np.array_equal(run_bundle(linked(bundle, *objects("cortex-m4", tmp_path)), inputs).outputs[0], expected[0])
+    assert np.array_equal(run_bundle(link(bundle, objects("cortex-m4", tmp_path)), inputs).outputs[0], expected[0])
 
 
 @pytest.mark.skipif(not SWEEP, reason="AOT_SWEEP=1 runs random layers")
@@ -176,7 +180,7 @@ def test_golden_models(name: str, cpu: str, tmp_path: Path) -> None:
     with np.load(golden(name)) as archive:
         _, samples = golden_samples(bundle.main, dict(archive), name)
     kept = samples if bundle.init else samples[:1]
-    assert verify(linked(bundle, *objects(cpu, tmp_path)), "golden", kept, "auto").passed
+    assert verify(link(bundle, objects(cpu, tmp_path)), "golden", kept, "auto").passed
 
 
 # What falls back, and why.
@@ -278,7 +282,7 @@ def test_an_error_of_the_library_ends_the_run(tmp_path: Path) -> None:
     subprocess.run([compiler, "-mcpu=cortex-m4", "-mthumb", "-O2", "-c", "no.c", "-o", "no.o"], cwd=tmp_path, check=True)
     data = conv2d()
     with pytest.raises(InternalError, match="-3"):
-        run_bundle(linked(compiled(data, tmp_path), tmp_path / "no.o"), random_inputs(data))
+        run_bundle(link(compiled(data, tmp_path), [tmp_path / "no.o"]), random_inputs(data))
 
 
 def test_running_it_alone(tmp_path: Path) -> None:

@@ -35,7 +35,9 @@ class Function:
 
 
 def _no_lstm(site: Site, target: Target) -> str:
-    return "arm_lstm_unidirectional_s8 and _s16 up to 7.0.0 start from zeros at every run; a model's states go on from the run before"
+    return (
+        "arm_lstm_unidirectional_s8 and _s16 up to 7.0.0 start from zeros at every run; a model's states go on from the run before"
+    )
 
 
 FUNCTIONS = (
@@ -106,4 +108,4 @@ def library_functions(instructions: Iterable[Primitive]) -> tuple[str, ...]:
     return tuple(sorted({call.kernel for call in calls}))
 
 
-__all__ = ["FUNCTIONS", "LibraryCall", "library_backend", "library_functions", "require_free", "with_library"]
+__all__ = ["FUNCTIONS", "LibraryCall", "library_backend", "library_call", "library_functions", "require_free", "with_library"]

@@ -84,15 +84,17 @@ class Draft:
     scratch_nbytes: int = 0
     checked: bool = True
     copies: tuple[tuple[SiteValue, str], ...] = ()
+    macs: int = 0
 
 
 @dataclass(frozen=True)
 class LibraryCall:
-    """The attributes of a `Call` primitive of a library. block: the constant that holds its `Words`."""
+    """The attributes of a `Call` primitive of a library. block: the constant that holds its `Words`. macs: multiply-accumulates."""
 
     arguments: tuple[Argument, ...]
     block: str
     checked: bool
+    macs: int = 0
 
 
 def append_call(draft: Draft, lowering: Lowering) -> None:
@@ -111,7 +113,7 @@ def append_call(draft: Draft, lowering: Lowering) -> None:
     words = [word for run in dict.fromkeys(_words(arguments)) for word in run.values]
     block = lowering.constant("arguments", np.array(words, np.int64).astype(np.int32)) if words else ""
     read: list[str] = [*draft.reads, *made, *([block] if block else [])]
-    attributes = LibraryCall(arguments, block, draft.checked)
+    attributes = LibraryCall(arguments, block, draft.checked, draft.macs)
     lowering.append(Call(draft.function, draft.writes, tuple(dict.fromkeys(read)), attributes, draft.scratch_nbytes))
 
 

@@ -67,7 +67,7 @@ def draft_depthwise(site: Site, target: Target) -> Draft | str:
         *(Words(geometry.input), Data(site.input(0).name), Words((1, *kernel, channels)), _weights(site, lanes)),
         *(Words((1, 1, 1, channels)), bias, Words((n, *geometry.output[1:])), Data(site.output.name)),
     )
-    return _draft(site, DEPTHWISE, arguments, scratch)
+    return _draft(site, DEPTHWISE, arguments, scratch, geometry.macs)
 
 
 def draft_dense(site: Site, target: Target) -> Draft | str:
@@ -90,7 +90,7 @@ def draft_dense(site: Site, target: Target) -> Draft | str:
         *(Words((rows, 1, 1, depth)), Data(site.input(0).name), Words((depth, 1, 1, channels)), _weights(site)),
         *(Words((1, 1, 1, channels)), _bias(site, channels), Words((rows, 1, 1, channels)), Data(site.output.name)),
     )
-    return _draft(site, DENSE, arguments, 0)
+    return _draft(site, DENSE, arguments, 0, geometry.macs)
 
 
 def _convolution(site: Site, target: Target, geometry: Geometry, ending: Quantised) -> Draft | str:
@@ -109,7 +109,7 @@ def _convolution(site: Site, target: Target, geometry: Geometry, ending: Quantis
         *(Words(geometry.input), Data(site.input(0).name), Words((channels, *geometry.kernel, depth)), weights),
         *(Words((1, 1, 1, channels)), _bias(site, channels), Words(geometry.output), Data(site.output.name)),
     )
-    return _draft(site, CONVOLVE, arguments, scratch)
+    return _draft(site, CONVOLVE, arguments, scratch, geometry.macs)
 
 
 def _turned(geometry: Geometry) -> Geometry:
@@ -188,6 +188,6 @@ def _bias(site: Site, channels: int, lanes: int = 1) -> Words | None:
     return None if bias is None or bias.data is None else Words(int32(_padded(bias.data, lanes)))
 
 
-def _draft(site: Site, function: str, arguments: tuple[Argument, ...], scratch_nbytes: int) -> Draft:
+def _draft(site: Site, function: str, arguments: tuple[Argument, ...], scratch_nbytes: int, macs: int) -> Draft:
     read = (site.input(0).name, *(argument.name for argument in arguments[6:7] if isinstance(argument, Data)))
-    return Draft(function, arguments, read, (site.output.name,), scratch_nbytes)
+    return Draft(function, arguments, read, (site.output.name,), scratch_nbytes, macs=macs)
