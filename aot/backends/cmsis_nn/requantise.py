@@ -13,7 +13,7 @@ Saturate and signed also come with each channel's own shift (one instruction mor
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Literal
@@ -89,14 +89,14 @@ def tflite(stage: Stage, acc: np.ndarray) -> np.ndarray:
     return _wrap32(rounded + stage.zero_point)
 
 
-def solve(stage: Stage, pre_choices: tuple[np.ndarray, ...]) -> Form:
+def solve(stage: Stage, pre_choices: tuple[np.ndarray, ...], kinds: Sequence[Kind] = ("saturate", "signed")) -> Form:
     """The cheapest form. `pre_choices`: for each choice the left shift of every channel, in the order to try; a choice whose
-    shifted accumulators leave int32 is skipped."""
+    shifted accumulators leave int32 is skipped. kinds: what the kernel has instructions for, apart from exact."""
     if not _is_regular(stage):
         return _exact(stage, np.zeros(stage.channels, np.int64))
     thresholds = _thresholds(stage)
     for uniform in (True, False):
-        for kind in ("saturate", "signed"):
+        for kind in kinds:
             for pre in pre_choices:
                 form = _attempt(stage, thresholds, kind, np.asarray(pre, np.int64), uniform)
                 if form is not None:

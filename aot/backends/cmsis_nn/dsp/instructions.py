@@ -196,6 +196,14 @@ class Dsp:
             yield carried
 
     @contextmanager
+    def until(self, start: Value, end: Value, initial: Sequence[Value] = ()) -> Iterator[Carried]:
+        """The body, at least once, until `index` is `end`. In the body set `next` to the following index and the values."""
+        following: list[Value] = []
+        with self._loop(False, start, lambda _: following[0], end, initial) as carried:
+            yield carried
+            following[:], carried.next = carried.next[:1], carried.next[1:]
+
+    @contextmanager
     def _loop(
         self, once: bool, start: Value, following: Callable[[Value], Value], end: Value, initial: Sequence[Value]
     ) -> Iterator[Carried]:

@@ -1,0 +1,14 @@
+"""Kernels for cores with Helium (integer MVE), such as Cortex-M55 and M85; the rows of the back end's table that are theirs.
+
+Enters: nothing. Leaves: `KERNELS`. Invariant: every kernel here declines, with a sentence, on a core without Helium.
+"""
+
+from __future__ import annotations
+
+from aot.backends.cmsis_nn.helium.convolution import claim_convolution, claim_dense
+from aot.lower.implementation import Kernel
+
+KERNELS = (
+    Kernel("helium conv", claim_convolution, "int8 convolution of any kernel, stride, dilation and padding", ("conv", "depthwise")),
+    Kernel("helium dense", claim_dense, "int8 fully connected layer on any number of rows", ("dense",)),
+)

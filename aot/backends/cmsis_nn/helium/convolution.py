@@ -1,0 +1,251 @@
+"""Convolutions and dense layers on Helium: where a run of pixels has its windows inside the image they are read there, else from a
+padded copy of the rows, or from patches where the rows of a window are short.
+
+Enters: contractions. Leaves: `Implementation`s, or the sentence why not.
+Invariant: nothing outside the image is read, although the product reads windows in chunks of 16 bytes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from aot.backends.cmsis_nn.dsp.convolution import needed_rows
+from aot.backends.cmsis_nn.dsp.ending import Output
+from aot.backends.cmsis_nn.dsp.instructions import Dsp
+from aot.backends.cmsis_nn.fused import operands_of
+from aot.backends.cmsis_nn.helium.ending import Ending
+from aot.backends.cmsis_nn.helium.memory import Patches
+from aot.backends.cmsis_nn.helium.product import CHUNK, Product
+from aot.backends.cmsis_nn.helium.rest import Rest
+from aot.backends.cmsis_nn.helium.strips import Strips
+from aot.backends.cmsis_nn.operands import Layer, read_layer
+from aot.backends.cmsis_nn.shared import Frame, emit_body
+from aot.graph.ir import DType
+from aot.graph.primitive import Geometry, Primitive
+from aot.llvm.emission import KernelFunction
+from aot.llvm.types import I32, Value
+from aot.lower.implementation import Cost, Implementation, Rows
+from aot.lower.inplace import elementwise_overwrites
+from aot.lower.program import Buffer, Program
+from aot.target import Target
+
+_PATCHES_NBYTES = 4096  # of scratch, if one pixel's are less
+_LINE_NBYTES = 2048  # of scratch for results that something fused takes
+_PER_CHUNK = 1.75  # instructions for a chunk, a pixel and a channel
+
+
+def claim_convolution(program: Program, instruction: Primitive, target: Target) -> Implementation | str:
+    """Convolutions of any kernel, stride, dilation and padding."""
+    layer = read_layer(program, instruction, target, "conv", "mve")
+    if isinstance(layer, str):
+        return layer
+    return _implementation(program, layer, f"conv {layer.geometry.kernel[0]}x{layer.geometry.kernel[1]}")
+
+
+def claim_dense(program: Program, instruction: Primitive, target: Target) -> Implementation | str:
+    """Fully connected layers on any number of rows: a 1x1 convolution whose pixels are the rows."""
+    layer = read_layer(program, instruction, target, "dense", "mve")
+    return layer if isinstance(layer, str) else _implementation(program, layer, "dense")
+
+
+def _implementation(program: Program, layer: Layer, kernel: str) -> Implementation:
+    plan = _Plan(layer)
+    instruction = layer.instruction
+    data = plan.product.table(plan.rows_of_weights)
+    table = Buffer(f"{instruction.out}.packed", DType.INT32, data.shape, "constant", data=data, align=4)
+    reads, constants = operands_of(program, instruction, layer.split.rest)
+    how = "from patches" if plan.patches else "in place" if plan.strips.inside else "from padded rows"
+    return Implementation(
+        kernel=kernel,
+        instruction=instruction,
+        reads=reads,
+        writes=(instruction.out,),
+        constants=(table, *constants),
+        emit=lambda function: _emit(function, plan, table.name),
+        scratch_nbytes=plan.scratch_nbytes,
+        overwrites=elementwise_overwrites(program, instruction),
+        rows=Rows(layer.geometry.output[1], 1, lambda y0, y1: needed_rows(layer, y0, y1)),
+        style="ordered",
+        notes=(plan.product.ending.note(), f"windows are read {how}, {plan.product.rows} x {plan.product.chunks * CHUNK} bytes"),
+        cost=plan.cost,
+    )
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """All decisions for one layer. geometry: the layer's, but where pixels run on across rows, of a single row.
+
+    patches: None where the product reads rows. product: over the windows as they lie.
+    """
+
+    layer: Layer
+    geometry: Geometry = field(init=False)
+    patches: Patches | None = field(init=False)
+    product: Product = field(init=False)
+    strips: Strips = field(init=False)
+
+    def __post_init__(self) -> None:
+        layer = self.layer
+        _set(self, geometry=_flattened(layer))
+        g = self.geometry
+        depth, run = g.input[3], g.kernel[1] * g.input[3]
+        gathers = (g.dilation[1] > 1 and g.kernel[1] > 1) or _patches_pay(g)
+        lasting = -(-g.kernel[0] * run // CHUNK) if gathers else -(-run // CHUNK)
+        line = _LINE_NBYTES // layer.geometry.output[3] if layer.split.rest is not None else g.output[2]
+        most = min(line, _PATCHES_NBYTES // (lasting * CHUNK)) if gathers else line
+        strips = Strips(g, layer.instruction.left_zero_point, 0 if gathers else lasting * CHUNK, max(1, most), self.has_rest)
+        step = g.stride[1] * depth
+        patches = Patches(_runs(g, strips.row_nbytes), step, lasting * CHUNK) if gathers else None
+        out_step = layer.geometry.output[3] if self.has_rest else layer.out.pixel
+        ending = Ending.of(layer)
+        rows, in_step = (1, lasting * CHUNK) if gathers else (g.kernel[0], step)
+        product = Product(rows, lasting, in_step, out_step, ending, g.output[3])
+        _set(self, patches=patches, product=product, strips=strips)
+
+    @property
+    def has_rest(self) -> bool:
+        return self.layer.split.rest is not None
+
+    @property
+    def is_flat(self) -> bool:
+        return self.geometry != self.layer.geometry
+
+    @property
+    def rows_of_weights(self) -> np.ndarray:
+        """Weights as (channels, rows of the product, bytes)."""
+        return self.layer.weights.reshape(len(self.layer.bias), self.product.rows, -1)
+
+    @property
+    def patches_at(self) -> int:
+        return self.strips.nbytes
+
+    @property
+    def line_at(self) -> int:
+        return self.patches_at + (self.patches.step * self.strips.most + CHUNK if self.patches else 0)
+
+    @property
+    def scratch_nbytes(self) -> int:
+        line = self.strips.most * self.geometry.output[3] if self.has_rest else 0
+        return -(-(self.line_at + line) // 4) * 4
+
+    @property
+    def cost(self) -> Cost:
+        """Counted on the code."""
+        g, strips, product = self.geometry, self.strips, self.product
+        found = 20.0
+        per_pixel = (self.patches.instructions if self.patches else 0) + (14 * g.output[3] if self.has_rest else 0)
+        for count, copied in strips.pieces:
+            found += product.instructions(count) + 15 + count * per_pixel + (strips.instructions(count) if copied else 0)
+        return Cost(round(found * g.input[0]), product.code_nbytes + 400)
+
+    @property
+    def code(self) -> tuple | None:
+        """All that the code depends on; None where something is fused behind, which is code of its own."""
+        if self.has_rest:
+            return None
+        patches = None if self.patches is None else (tuple(self.patches.runs), self.patches.step)
+        return self.geometry, self.layer.geometry, self.layer.out, self.strips, patches, self.product.key
+
+
+def _set(plan: _Plan, **values: object) -> None:
+    for name, value in values.items():
+        object.__setattr__(plan, name, value)
+
+
+def _flattened(layer: Layer) -> Geometry:
+    """A 1x1 convolution as one on a single row of pixels, where rows follow each other in memory and nobody asks for a pixel's place."""
+    g = layer.geometry
+    whole = g.kernel == g.stride == (1, 1) and g.pad_top == g.pad_left == 0 and g.input[1:3] == g.output[1:3]
+    if not whole or layer.rest_axes & layer.pixel_axes or layer.out.row not in (0, g.output[2] * layer.out.pixel):
+        return g
+    images, height, width, depth = g.input
+    return Geometry("conv", (images, 1, height * width, depth), (images, 1, height * width, g.output[3]))
+
+
+def _patches_pay(g: Geometry) -> bool:
+    """Whether putting windows together costs less than multiplying the ends of their rows, which are padded to chunks."""
+    rows, run = g.kernel[0], g.kernel[1] * g.input[3]
+    saved = rows * -(-run // CHUNK) - -(-rows * run // CHUNK)
+    vectors = rows * -(-run // CHUNK)
+    copied = 3 * rows * (1 + g.stride[1] * g.input[3] / CHUNK)
+    return saved * _PER_CHUNK * g.output[3] > 3 * vectors + copied + 6
+
+
+def _runs(g: Geometry, row_nbytes: int) -> tuple[tuple[int, int], ...]:
+    """The runs of the first window in padded rows."""
+    depth = g.input[3]
+    if g.dilation[1] == 1 or g.kernel[1] == 1:
+        return tuple((row * row_nbytes, g.kernel[1] * depth) for row in range(g.kernel[0]))
+    return tuple(
+        (row * row_nbytes + column * g.dilation[1] * depth, depth) for row in range(g.kernel[0]) for column in range(g.kernel[1])
+    )
+
+
+def _emit(function: KernelFunction, plan: _Plan, table: str) -> None:
+    instruction = plan.layer.instruction
+    names = (instruction.left.buffer, instruction.out, table)
+    emit_body(function, names, lambda frame: _Emitter(frame, plan).emit(), "helium", plan.code)
+
+
+@dataclass
+class _Emitter:
+    """Emits one layer's body."""
+
+    frame: Frame
+    plan: _Plan
+    dsp: Dsp = field(init=False)
+    output: Output = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.dsp = self.frame.dsp
+        self.output = Output(self.dsp, self.plan.layer)
+
+    def emit(self) -> None:
+        """All images."""
+        g, dsp, out = self.plan.geometry, self.dsp, self.plan.layer.out
+        images, height, width, depth = g.input
+        target = dsp.at(self.frame.target, out.offset * self.output.nbytes)
+        with dsp.repeat(images, [self.frame.source, target]) as carried:
+            number = I32(0) if images == 1 else dsp.builder.sub(I32(images), carried.index)
+            source, target = carried.values
+            self._image(source, target, number)
+            carried.next = (dsp.at(source, height * width * depth), dsp.at(target, out.image * self.output.nbytes))
+
+    def _image(self, source: Value, target: Value, number: Value) -> None:
+        layer, dsp, builder = self.plan.layer, self.dsp, self.dsp.builder
+        y0, y1 = self.frame.y0, self.frame.y1
+        _, height, width, _ = layer.geometry.output
+        if self.plan.geometry.output[1] == 1:
+            if height == 1:
+                self._row(source, target, (number, I32(0)), I32(0), I32(width))
+                return
+            start, stop = (builder.mul(y, I32(width)) for y in (y0, y1))
+            self._row(source, target, (number, I32(0)), start, stop)
+            return
+        row_nbytes = layer.out.row * self.output.nbytes
+        first = dsp.at(target, builder.mul(y0, I32(row_nbytes)))
+        with dsp.repeat(builder.sub(y1, y0), [y0, first]) as carried:
+            y, out = carried.values
+            self._row(source, out, (number, y), I32(0), I32(width))
+            carried.next = (builder.add(y, I32(1)), dsp.at(out, row_nbytes))
+
+    def _row(self, image: Value, target: Value, at: tuple[Value, Value], start: Value, stop: Value) -> None:
+        """Pixels [start, stop) of row `at` (image and row number), piece by piece."""
+        plan, dsp, builder = self.plan, self.dsp, self.dsp.builder
+        pixel = plan.layer.out.pixel * self.output.nbytes
+        strip = plan.strips.begin(dsp, image, at[1], self.frame.scratch)
+        with dsp.until(start, stop, [dsp.at(target, builder.mul(start, I32(pixel)))]) as carried:
+            x, out = carried.index, carried.values[0]
+            rows, count, skip = strip.piece(x, stop)
+            if plan.patches is not None:
+                patches = dsp.at(self.frame.scratch, plan.patches_at)
+                plan.patches.call(dsp, rows, patches, count)
+                rows = patches
+            line = dsp.at(self.frame.scratch, plan.line_at) if plan.has_rest else out
+            odd, even = plan.strips.parity(plan.layer.geometry.output[2] if plan.is_flat else 0)
+            plan.product.call(dsp, rows, line, self.frame.table, count, skip, odd, even)
+            if plan.has_rest:
+                Rest(dsp, self.output, plan.layer).emit(line, out, count, (*at, x))
+            carried.next = (builder.add(x, count), dsp.at(out, builder.mul(count, I32(pixel))))

@@ -1,0 +1,281 @@
+"""The matrix product on Helium: pixels times channels, sixteen products an instruction, with requantisation and stores; in machine
+code, because VMLADAV's sums lie in even registers, of which there are as many as a block needs.
+
+Enters: how a window lies in memory, and the layer's ending. Leaves: a function over any number of pixels, and its table.
+Invariant: of each pixel `rows` runs of `chunks` times 16 bytes are read, which must be readable; what lies behind a window meets weights
+of zero. Only the output's channels are written, pixel by pixel in order.
+
+A block is two pixels by four channels: for a chunk 2 VLDRB, 4 VLDRW, 8 VMLADAV; a last single pixel has code of its own. The table is
+read from its start for every block: for each four channels weights chunk by chunk, then the ending's vectors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from llvmlite import ir
+
+from aot.backends.cmsis_nn.dsp.instructions import Dsp
+from aot.backends.cmsis_nn.helium.ending import Ending
+from aot.backends.cmsis_nn.helium.mve import GE, LT, REACH, SAVED, SP, Helium
+from aot.backends.cmsis_nn.shared import digest
+from aot.backends.cmsis_nn.swar.m3.thumb2 import NE, PC
+from aot.llvm.machine_code import machine_code
+from aot.llvm.types import I32, POINTER, Value
+
+CHUNK = 16
+LANES = 4
+_SUMS = ((0, 2, 4, 6), (8, 10, 12, 14))
+_TABLE, _OUT, _X, _SKIP, _COUNT = 1, 3, (5, 7), 9, 11
+_FRAME = 20
+_AT_X, _AT_TABLE, _AT_COUNT, _AT_END, _AT_SKIP = range(0, _FRAME, 4)
+_PUSHED_NBYTES = 4 * len(SAVED) + _FRAME
+_ARGUMENT = _PUSHED_NBYTES
+_STRAIGHT = 20  # chunks of a window that are multiplied without a loop
+_LONG_ROW = 16  # chunks of a row that are
+_TURN = 4  # chunks in a turn of a loop over a longer row
+
+
+@dataclass(frozen=True)
+class Product:
+    """rows: runs of a window; chunks: of 16 bytes in each. in_step, out_step: bytes from pixel to pixel."""
+
+    rows: int
+    chunks: int
+    in_step: int
+    out_step: int
+    ending: Ending
+    channels: int
+
+    def table(self, weights: np.ndarray) -> np.ndarray:
+        """The packed table (int32) for weights of (channels, rows, bytes of a row)."""
+        padded = np.zeros((self.channels, self.rows, self.chunks * CHUNK), np.int8)
+        padded[:, :, : weights.shape[2]] = weights
+        found = bytearray()
+        for first in range(0, self.channels, LANES):
+            chosen = range(first, min(first + LANES, self.channels))
+            block = padded[first : first + LANES].reshape(len(chosen), -1, CHUNK)
+            found += block.transpose(1, 0, 2).tobytes() + self.ending.table(chosen)
+        return np.frombuffer(bytes(found), np.int32)
+
+    @property
+    def key(self) -> tuple:
+        """All that the code depends on."""
+        return self.rows, self.chunks, self.in_step, self.out_step, self.ending.code, self.channels
+
+    def instructions(self, pixels: int) -> int:
+        """What `pixels` of them take."""
+        groups = -(-self.channels // LANES)
+        chunks, end = self.rows * self.chunks, 2 * self.ending.vectors
+        looped = 0 if self._straight else 8 + 3 * self.rows * (1 + self.chunks // _TURN * (self.chunks > _LONG_ROW))
+        pair = groups * (chunks * 14 + 14 + self.ending.vectors + end + 2 * self.rows + looped) + 10
+        one = groups * (chunks * 9 + 14 + end + self.rows + looped) + 10
+        return 40 + pixels // 2 * pair + pixels % 2 * one
+
+    def call(
+        self, dsp: Dsp, x: Value, out: Value, table: Value, count: Value, skip: Value, odd: bool = True, even: bool = True
+    ) -> None:
+        """`count` pixels. skip: bytes from the end of a run to the next. odd, even: whether the count can be odd, or more than one."""
+        type = ir.FunctionType(ir.VoidType(), [POINTER, POINTER, POINTER, I32, I32])
+        purpose = f"product_{digest((self.key, odd, even))}"
+        function = machine_code(dsp.function, purpose, type, _Emitter(self, odd, even).code(), _PUSHED_NBYTES)
+        dsp.builder.call(function, [x, out, table, count, skip])
+
+    @property
+    def _straight(self) -> bool:
+        return self.rows * self.chunks <= _STRAIGHT
+
+    @property
+    def code_nbytes(self) -> int:
+        return len(_Emitter(self, True, True).code())
+
+
+class _Emitter:
+    """Emits the function: r0 x, r1 output, r2 table, r3 count, skip on the stack."""
+
+    def __init__(self, product: Product, odd: bool, even: bool) -> None:
+        self.product, self.odd, self.even = product, odd, even
+        self.emitted = Helium()
+
+    def code(self) -> bytes:
+        code = self.emitted
+        code.push(SAVED)
+        code.sub_number(SP, SP, _FRAME)
+        code.str(0, SP, _AT_X)
+        code.str(2, SP, _AT_TABLE)
+        code.str(3, SP, _AT_COUNT)
+        code.mov(_OUT, 1)
+        code.ldr(_SKIP, SP, _ARGUMENT)
+        code.str(_SKIP, SP, _AT_SKIP)
+        full = self.product.channels // LANES * LANES
+        if full:
+            nbytes = full // LANES * self._group_nbytes
+            code.add_any(2, 2, nbytes, 4)
+            code.str(2, SP, _AT_END)
+        if self.even:
+            self._pairs()
+        if self.odd:
+            self._last()
+        code.add_number(SP, SP, _FRAME)
+        code.pop([*SAVED[:-1], PC])
+        return code.finish()
+
+    @property
+    def _group_nbytes(self) -> int:
+        return LANES * CHUNK * self.product.rows * self.product.chunks + CHUNK * self.product.ending.vectors
+
+    def _pairs(self) -> None:
+        """Blocks of two pixels while there are two."""
+        code = self.emitted
+        over = None
+        if self.odd:
+            code.ldr(0, SP, _AT_COUNT)
+            code.compare_number(0, 2)
+            over = code.skip(LT)
+        again = code.nbytes
+        self._block(2)
+        code.ldr(0, SP, _AT_X)
+        code.add_any(0, 0, 2 * self.product.in_step, 2)
+        code.str(0, SP, _AT_X)
+        code.ldr(0, SP, _AT_COUNT)
+        code.subs_number(0, 2)
+        code.str(0, SP, _AT_COUNT)
+        if self.odd:
+            code.compare_number(0, 2)
+            code.branch(GE, again)
+        else:
+            code.branch(NE, again)
+        if over is not None:
+            code.land(over)
+
+    def _last(self) -> None:
+        """One pixel more, or pixels one by one where there is no code for two."""
+        code = self.emitted
+        if not self.even:
+            self._block(1)
+            return
+        code.ldr(0, SP, _AT_COUNT)
+        code.compare_number(0, 1)
+        over = code.skip(NE)
+        self._block(1)
+        code.land(over)
+
+    def _block(self, pixels: int) -> None:
+        """All channels of some pixels; the output then stands at the next."""
+        code, product = self.emitted, self.product
+        code.ldr(_TABLE, SP, _AT_TABLE)
+        full, left = divmod(product.channels, LANES)
+        if full:
+            again = code.nbytes
+            self._channels(pixels, LANES)
+            if full > 1:
+                code.ldr(0, SP, _AT_END)
+                code.compare(_TABLE, 0)
+                code.branch(NE, again)
+        if left:
+            self._channels(pixels, left)
+        code.add_any(_OUT, _OUT, pixels * product.out_step - full * LANES, 0)
+
+    def _channels(self, pixels: int, channels: int) -> None:
+        """Up to four channels of the block."""
+        code, product = self.emitted, self.product
+        self.near = pixels == 1 or product.in_step <= REACH
+        code.ldr(_X[0], SP, _AT_X)
+        if not self.near:
+            code.add_any(_X[1], _X[0], product.in_step, 0)
+        if product._straight:
+            for row in range(product.rows):
+                for chunk in range(product.chunks):
+                    self._chunk(pixels, channels, accumulates=row + chunk > 0)
+                if row + 1 < product.rows:
+                    self._next_row()
+        else:
+            self._looped(pixels, channels)
+        self._end(pixels, channels)
+
+    def _looped(self, pixels: int, channels: int) -> None:
+        """The same by loops, over rows and over parts of a long row."""
+        code, product = self.emitted, self.product
+        for pixel in range(pixels):
+            for channel in range(channels):
+                code.constant(_SUMS[pixel][channel], 0)
+        if product.rows > 1:
+            code.constant(_COUNT, product.rows)
+        again = code.nbytes
+        self._row(pixels, channels)
+        if product.rows > 1:
+            if product.chunks > _LONG_ROW:
+                code.ldr(_SKIP, SP, _AT_SKIP)
+            self._next_row()
+            code.subs_number(_COUNT, 1)
+            code.branch(NE, again)
+
+    def _row(self, pixels: int, channels: int) -> None:
+        code, chunks = self.emitted, self.product.chunks
+        turns, left = (divmod(chunks, _TURN)) if chunks > _LONG_ROW else (0, chunks)
+        if turns:
+            code.add_any(_SKIP, _X[0], turns * _TURN * CHUNK, _SKIP)
+            again = code.nbytes
+            for _ in range(_TURN):
+                self._chunk(pixels, channels, accumulates=True)
+            code.compare(_X[0], _SKIP)
+            code.branch(NE, again)
+        for _ in range(left):
+            self._chunk(pixels, channels, accumulates=True)
+
+    def _next_row(self) -> None:
+        code = self.emitted
+        code.add_registers(_X[0], _X[0], _SKIP)
+        if not self.near:
+            code.add_registers(_X[1], _X[1], _SKIP)
+
+    def _chunk(self, pixels: int, channels: int, accumulates: bool) -> None:
+        code = self.emitted
+        if pixels == 2:
+            if self.near:
+                code.vload(1, _X[0], self.product.in_step)
+            else:
+                code.vload_post(1, _X[1], CHUNK)
+        code.vload_post(0, _X[0], CHUNK)
+        for channel in range(channels):
+            weights = 2 + channel % 2
+            code.vload_post(weights, _TABLE, CHUNK, "w")
+            for pixel in range(pixels):
+                code.vmladav(_SUMS[pixel][channel], pixel, weights, accumulates)
+
+    def _end(self, pixels: int, channels: int) -> None:
+        """Requantise and store."""
+        code, ending = self.emitted, self.product.ending
+        sums: Sequence[int] = range(pixels)
+        for pixel in sums:
+            a, b, c, d = _SUMS[pixel]
+            code.vmov_even(pixel, a, c)  # lanes without a channel hold whatever they hold
+            if channels > 1:
+                code.vmov_odd(pixel, b, d)
+        ending.requantise(code, sums, (2, 3), _TABLE, 0)
+        for pixel in sums:
+            ending.halve(code, pixel, pixel)
+            code.vqmovn(pixel, pixel, 16)
+        ending.clamp(code, sums, 2, 0)
+        if channels < LANES:
+            code.constant(0, channels)
+            code.vctp(32, 0)
+        if pixels == 2:
+            there = self.product.out_step
+            if there <= REACH:
+                self._store(1, _OUT, there, 0, channels)
+            else:
+                code.add_any(0, _OUT, there, 2)
+                self._store(1, 0, 0, 0, channels)
+        self._store(0, _OUT, 0, LANES, channels)
+
+    def _store(self, q: int, base: int, offset: int, step: int, channels: int) -> None:
+        code = self.emitted
+        if channels < LANES:
+            code.vpst()
+        if step and channels == LANES:
+            code.vstore_post(q, base, step, "32")
+        else:
+            code.vstore(q, base, offset, "32")

@@ -1,0 +1,62 @@
+"""What is fused behind a Helium kernel: int8 results of a run of pixels, from scratch, through the fused expression to the output.
+
+Enters: a line of int8 results. Leaves: stores.
+Invariant: an element's operands are read before it is stored.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from aot.backends.cmsis_nn.dsp.ending import Output
+from aot.backends.cmsis_nn.dsp.instructions import Dsp
+from aot.backends.cmsis_nn.operands import Layer
+from aot.llvm.types import I32, Value
+
+
+@dataclass(frozen=True)
+class Rest:
+    """Elements one by one."""
+
+    dsp: Dsp
+    output: Output
+    layer: Layer
+
+    def emit(self, line: Value, out: Value, count: Value, at: tuple[Value, Value, Value]) -> None:
+        """`count` pixels; at: image, row and column of the first."""
+        dsp, builder, layer = self.dsp, self.dsp.builder, self.layer
+        channels, pixel = layer.geometry.output[3], layer.out.pixel * self.output.nbytes
+        image, row, column = at
+        with dsp.repeat(count, [line, out, column]) as pixels:
+            here, there, x = pixels.values
+            with dsp.repeat(channels, [here, there, I32(0)]) as carried:
+                source, target, channel = carried.values
+                self.output.store([(target, dsp.byte(source), self._axes(image, row, x, channel))])
+                carried.next = (dsp.at(source, 1), dsp.at(target, self.output.nbytes), builder.add(channel, I32(1)))
+            pixels.next = (dsp.at(here, channels), dsp.at(there, pixel), builder.add(x, I32(1)))
+
+    def _axes(self, image: Value, row: Value, column: Value, channel: Value) -> dict[int, Value]:
+        """The iteration axes of an element."""
+        layer, space = self.layer, self.layer.instruction.space
+        geometry = layer.instruction.geometry
+        assert geometry is not None
+        if geometry.kind == "dense":
+            return {**self._row_axes(column), len(space) - 1: channel}
+        if geometry.kind == "depthwise" and layer.geometry.kind == "depthwise":
+            each = layer.geometry.multiplier
+            quotient = channel if each == 1 else self.dsp.builder.udiv(channel, I32(each))
+            inner = I32(0) if each == 1 else self.dsp.builder.urem(channel, I32(each))
+            return {0: image, 1: row, 2: column, 3: quotient, 4: inner}
+        return {0: image, 1: row, 2: column, len(space) - 1: channel}
+
+    def _row_axes(self, row: Value) -> dict[int, Value]:
+        """A dense layer's row number, shared out to its row axes."""
+        builder, space, wanted = self.dsp.builder, self.layer.instruction.space[:-1], self.layer.rest_axes
+        found: dict[int, Value] = {}
+        for number in range(len(space)):
+            if number in wanted and space[number] > 1:
+                inner = prod(space[number + 1 :])
+                quotient = row if inner == 1 else builder.udiv(row, I32(inner))
+                found[number] = quotient if prod(space[:number]) == 1 else builder.urem(quotient, I32(space[number]))
+        return found

@@ -1,0 +1,131 @@
+"""Runs the kernels of many Programs of one instruction in one go, on an emulated board: for cores that Unicorn does not have.
+
+Enters: Programs, inputs. Leaves: for each its implementation and output. Inputs, outputs and workspace lie at the ends and at the starts
+of pages that the board's memory protection guards.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import replace
+from math import prod
+
+import numpy as np
+import pytest
+
+from aot.backends import BACKENDS
+from aot.backends.generic import GENERIC
+from aot.bundle import Bundle
+from aot.driver import Options, describe_entry, emit, ports
+from aot.graph.expr import Const, Expr, Load, Lookup, rewrite
+from aot.graph.primitive import Contract, Map
+from aot.llvm.module import EntrySource
+from aot.lower.check import check_plan
+from aot.lower.implementation import Implementation
+from aot.lower.place import plan as place
+from aot.lower.plan import Schedule, Step
+from aot.lower.program import Program
+from aot.lower.select import select
+from aot.run import run_bundle
+from aot.target import Target
+
+BACKGROUND = 77
+"""What an output holds where its instruction writes only a part of it."""
+AT_ONCE = 5  # Programs in a bundle: the board's memory protection has 16 regions
+
+
+def needs_board() -> None:
+    """Skip where the board's emulator is missing."""
+    if shutil.which("qemu-system-arm") is None:
+        pytest.skip("qemu-system-arm is not installed")
+
+
+def run_all(
+    programs: Sequence[Program], target: Target, inputs: Sequence[dict[str, np.ndarray]], splits: bool = False
+) -> list[tuple[Implementation, np.ndarray]]:
+    """The implementation and output (`y`) of each Program. splits: in two steps of rows where there are as many."""
+    needs_board()
+    found: list[tuple[Implementation, np.ndarray]] = []
+    for first in range(0, len(programs), AT_ONCE):
+        found += _run(programs[first : first + AT_ONCE], target, inputs[first : first + AT_ONCE], splits)
+    return found
+
+
+def _run(
+    programs: Sequence[Program], target: Target, inputs: Sequence[dict[str, np.ndarray]], splits: bool
+) -> list[tuple[Implementation, np.ndarray]]:
+    bundle, implementations = _bundle(_merged(programs), target, splits)
+    arrays = [given[name] for program, given in zip(programs, inputs, strict=True) for name in program.inputs]
+    outputs = run_bundle(bundle, arrays, "qemu").outputs
+    return list(zip(implementations, outputs, strict=True))
+
+
+def count(program: Program, target: Target, inputs: dict[str, np.ndarray]) -> int:
+    """Instructions that a Program's kernel takes, with the call of it."""
+    needs_board()
+    bundle, _ = _bundle(program, target, False)
+    instructions = run_bundle(bundle, [inputs[name] for name in program.inputs], "qemu").instructions
+    assert instructions is not None
+    return instructions
+
+
+def _merged(programs: Sequence[Program]) -> Program:
+    """One Program that computes all."""
+    renamed = [_renamed(program, f"c{number}_") for number, program in enumerate(programs)]
+    return Program(
+        "many",
+        tuple(buffer for one in renamed for buffer in one.buffers),
+        tuple(instruction for one in renamed for instruction in one.instructions),
+        tuple(name for one in renamed for name in one.inputs),
+        tuple(name for one in renamed for name in one.outputs),
+    )
+
+
+def _renamed(program: Program, prefix: str) -> Program:
+    """The Program with other names for its buffers."""
+
+    def named(node: Expr) -> Expr | None:
+        return replace(node, buffer=prefix + node.buffer) if isinstance(node, Load | Lookup) else None
+
+    (contract,) = program.instructions
+    assert isinstance(contract, Contract)
+    changed = replace(
+        contract,
+        out=prefix + contract.out,
+        left=replace(contract.left, buffer=prefix + contract.left.buffer),
+        right=rewrite(contract.right, named),
+        initial=rewrite(contract.initial, named),
+        result=rewrite(contract.result, named),
+    )
+    buffers = tuple(replace(one, name=prefix + one.name) for one in program.buffers)
+    names = [tuple(prefix + name for name in some) for some in (program.inputs, program.outputs)]
+    fill = Map(changed.out, program["y"].shape, Const(BACKGROUND, program["y"].dtype))
+    instructions = (changed,) if prod(changed.space) == prod(program["y"].shape) else (fill, changed)
+    return Program(program.name, buffers, instructions, *names)
+
+
+def _bundle(program: Program, target: Target, splits: bool) -> tuple[Bundle, list[Implementation]]:
+    options = Options(target=target)
+    backend = BACKENDS["cmsis-nn"]
+    program.verify()
+    choices = select(program, backend, GENERIC, target)
+    steps = []
+    for position, choice in enumerate(choices):
+        rows = choice.implementation.rows
+        middle = rows.count // 2 // rows.per_step * rows.per_step if splits else 0
+        steps += [Step(position, *some) for some in ((0, middle), (middle, rows.count)) if some[0] < some[1]]
+    plan = place(Schedule(program, choices, tuple(steps)))
+    check_plan(plan)
+    source = EntrySource("many_run", plan, *ports(program, plan, target, options), None)
+    emitted = emit("many", target, [source], options)
+    bundle = Bundle(
+        name="many",
+        backend=backend.name,
+        target=target,
+        object=emitted.object,
+        entries=(describe_entry(source, emitted, ()),),
+        code_nbytes=emitted.code_nbytes,
+        weights_nbytes=emitted.weights_nbytes,
+    )
+    return bundle, [one.implementation for one in choices if isinstance(one.implementation.instruction, Contract)]
