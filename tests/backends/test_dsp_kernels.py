@@ -198,6 +198,14 @@ def test_sums_too_wide_for_two_channels_a_word() -> None:
         assert not packed(program, case.kind).interleaved
 
 
+@pytest.mark.parametrize("zero_point", [-128, 5])
+def test_layers_of_one_scale_keep_one_set_of_constants(zero_point: int) -> None:
+    for case in (Case("dense", (1, 1, 1, 40), 16), Case("dense", (3, 1, 1, 33), 9), Case("conv", (1, 5, 5, 6), 14)):
+        program = program_of(replace(case, scales=(0.0017,), out_zero_point=zero_point))
+        check(program)
+        assert packed(program, case.kind).common
+
+
 @pytest.mark.parametrize("depth", [36, 40, 56])
 def test_single_pixels_times_plain_weights(depth: int) -> None:
     """Slots of 20 and 28 words have odd divisors; plain weights come for two words at a time."""

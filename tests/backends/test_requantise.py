@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aot.backends.cmsis_nn.requantise import Form, Stage, apply, solve, tflite, varies
+from aot.backends.cmsis_nn.requantise import Form, Stage, apply, solve, tflite, unified, varies
 from aot.graph.evaluate import requantise
 from tests.backends.contracts import quantised_multiplier
 
@@ -104,6 +104,33 @@ def test_constant_channels_do_not_vary() -> None:
     assert varies(stage).tolist() == [True, False, False]
     form = both(stage)[0]
     assert form.kind == "saturate" and form.multiplier.tolist()[1:] == [0, 0]
+
+
+@given(stages(), st.integers(0, 1000))
+@settings(max_examples=200, deadline=None)
+def test_one_scale_needs_one_set_of_constants(stage: Stage, seed: int) -> None:
+    """Channels of one scale: the unified form, where there is one, equals the definition, channels with one output included."""
+    multiplier, shift = (np.full(stage.channels, array[0]) for array in (stage.multiplier, stage.shift))
+    stage = Stage(multiplier, shift, stage.acc_low, stage.acc_high, stage.zero_point, stage.low, stage.high)
+    rng = np.random.default_rng(seed)
+    acc = rng.integers(stage.acc_low[:, None], stage.acc_high[:, None] + 1, (stage.channels, 300))
+    for form in both(stage):
+        same = unified(stage, form)
+        if same is not None:
+            assert (apply(same, acc) == definition(stage, acc)).all(), same
+            for pre in np.unique(same.pre):
+                alike = same.pre == pre
+                constants = np.stack([same.multiplier, same.offset, same.correction, same.right])[:, alike]
+                assert (constants == constants[:, :1]).all()
+
+
+@pytest.mark.parametrize("zero_point", [-128, -7])
+def test_layers_of_one_scale_are_unified(zero_point: int) -> None:
+    rng = np.random.default_rng(3)
+    stage = stage_of([0.0031] * 64, -rng.integers(9000, 90000, 64), rng.integers(9000, 90000, 64), zero_point)
+    assert all(unified(stage, form) is not None for form in both(stage))
+    different = stage_of([0.003, 0.004], [-9000] * 2, [9000] * 2, zero_point)
+    assert all(unified(different, form) is None for form in both(different))
 
 
 @pytest.mark.parametrize("shift", [-31, -30, 0, 30])

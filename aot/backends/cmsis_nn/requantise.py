@@ -28,6 +28,8 @@ _MOST_RIGHT = 23  # 128 << 23 and a carry fit int32
 _ROUND = 4  # shifts that layers prefer to have are multiples of it
 _SEARCH = 1 << 17  # how far from 0 a delta is looked for
 _CHUNK = 1 << 12
+_TRIED = 16  # channels whose offset is tried for all
+_OPEN = 1 << 60
 
 
 @dataclass(frozen=True)
@@ -103,6 +105,65 @@ def solve(stage: Stage, pre_choices: tuple[np.ndarray, ...], kinds: Sequence[Kin
                     _prove(stage, form, thresholds)
                     return form
     return _exact(stage, np.zeros(stage.channels, np.int64))
+
+
+def unified(stage: Stage, form: Form) -> Form | None:
+    """The same function with the same multiplier, offset and correction for all channels of one `pre`; None if there is none.
+
+    With one scale for the whole layer all channels have the same steps: offsets of the one that reaches most serve the others.
+    """
+    varying = form.multiplier[form.multiplier != 0]
+    if form.kind == "exact" or not form.uniform or not len(varying) or (varying != varying[0]).any():
+        return None
+    thresholds, (levels, _) = _thresholds(stage), _levels(stage)
+    form = replace(form, multiplier=np.full_like(form.multiplier, varying[0]))
+    found = _one_offset(stage, thresholds, levels, form) if form.kind == "saturate" else _one_pair(stage, thresholds, levels, form)
+    if found is None or not _in_range(stage, found):
+        return None
+    _prove(stage, found, thresholds)
+    return found
+
+
+def _one_offset(stage: Stage, thresholds: np.ndarray, levels: np.ndarray, form: Form) -> Form | None:
+    """A saturate form with one offset for each `pre`, every channel with its own delta."""
+    offset, delta = np.zeros_like(form.offset), np.zeros_like(form.delta)
+    bounds = _bounds(stage, thresholds, levels, form, stage.acc_low, stage.acc_high, _OPEN)
+    for pre in np.unique(form.pre):
+        alike = np.flatnonzero(form.pre == pre)
+        step = int(form.multiplier[alike[0]]) << int(pre)
+        narrow = sorted(alike, key=lambda n: bounds[n][1] - bounds[n][0])[:_TRIED]
+        for candidate in dict.fromkeys(int(form.offset[n]) for n in narrow):
+            deltas = [_delta(bounds[n][0] - (candidate << 32), bounds[n][1] - (candidate << 32), step) for n in alike]
+            if None not in deltas:
+                offset[alike], delta[alike] = candidate, np.array(deltas, np.int64)
+                break
+        else:
+            return None
+    return replace(form, offset=offset, delta=delta)
+
+
+def _delta(low: int, high: int, step: int) -> int | None:
+    """The number nearest to 0 with low <= delta * step < high."""
+    least, most = -(-low // step), -(-high // step) - 1
+    return max(least, min(0, most)) if least <= most else None
+
+
+def _one_pair(stage: Stage, thresholds: np.ndarray, levels: np.ndarray, form: Form) -> Form | None:
+    """A signed form with one offset and one correction for each `pre`."""
+    zero, minus_one = np.zeros_like(stage.acc_low), np.full_like(stage.acc_low, -1)
+    positive = _bounds(stage, thresholds, levels, form, np.maximum(stage.acc_low, zero), stage.acc_high, _OPEN)
+    negative = _bounds(stage, thresholds, levels, form, stage.acc_low, np.minimum(stage.acc_high, minus_one), _OPEN)
+    offset, correction = np.zeros_like(form.offset), np.zeros_like(form.offset)
+    for pre in np.unique(form.pre):
+        alike = np.flatnonzero(form.pre == pre)
+        found = []
+        for bounds, reached in ((positive, stage.acc_high >= 0), (negative, stage.acc_low < 0)):
+            these = [bounds[n] for n in alike if reached[n]] or [(0, 1)]
+            found.append(_offset(max(low for low, _ in these), min(high for _, high in these)))
+        if found[0] is None or found[1] is None or not all(map(_is_int32, (*found, found[1] - found[0]))):
+            return None
+        offset[alike], correction[alike] = found[0], found[1] - found[0]
+    return replace(form, offset=offset, correction=correction)
 
 
 def varies(stage: Stage) -> np.ndarray:
@@ -247,7 +308,13 @@ def _open(bounds: Bounds) -> bool:
 
 
 def _bounds(
-    stage: Stage, thresholds: np.ndarray, levels: np.ndarray, form: Form, acc_low: np.ndarray, acc_high: np.ndarray
+    stage: Stage,
+    thresholds: np.ndarray,
+    levels: np.ndarray,
+    form: Form,
+    acc_low: np.ndarray,
+    acc_high: np.ndarray,
+    far: int = 1 << 34,
 ) -> Bounds:
     """For each channel [L, U): where delta * step + offset * 2^32 must lie for the form to step exactly at the thresholds.
 
@@ -275,7 +342,7 @@ def _bounds(
                 low = _largest(low, int(levels[passed[n] - 1]) * multiple - int(acc_low[n]) * one)
             if beyond[n]:
                 high = _smallest(high, int(levels[len(levels) - beyond[n]]) * multiple - int(acc_high[n]) * one)
-        found.append(_closed(low, high))
+        found.append(_closed(low, high, far))
     return found
 
 
@@ -287,9 +354,8 @@ def _smallest(a: int | None, b: int) -> int:
     return b if a is None else min(a, b)
 
 
-def _closed(low: int | None, high: int | None) -> tuple[int, int]:
-    """An interval with its open ends put 2^34 away."""
-    far = 1 << 34
+def _closed(low: int | None, high: int | None, far: int) -> tuple[int, int]:
+    """An interval with its open ends put `far` away."""
     if low is None:
         low = 0 if high is None else high - far
     return low, low + far if high is None else high

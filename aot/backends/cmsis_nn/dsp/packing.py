@@ -1,6 +1,7 @@
 """Packing of weights for matrix products: two output channels in the bytes that one would take as int16.
 
-Enters: weights by channel, a requantisation form. Leaves: int32 words, group by group: biases, weights, requantisation constants.
+Enters: weights by channel, a requantisation form. Leaves: int32 words, group by group: biases, weights, requantisation constants
+(these once, before all groups, where they are the same for every pair).
 Invariant: SMLAD over a group's words leaves 256 * A + B and B in two accumulators (interleaved), or A and B themselves (plain).
 
 Interleaved: a half is 256 * a + b for weights a, b of the two channels, so that SMLAD(word, x) sums 256 * A + B,
@@ -16,7 +17,7 @@ import numpy as np
 
 from aot.backends.cmsis_nn.dsp.ending import Place, constant_count, constants_of_form, stage_of
 from aot.backends.cmsis_nn.operands import Layer
-from aot.backends.cmsis_nn.requantise import Form, Stage, solve, varies
+from aot.backends.cmsis_nn.requantise import Form, Stage, solve, unified, varies
 
 _ROOM = (1 << 23) - (1 << 18)  # A's range, with room for the solver's delta
 
@@ -43,13 +44,14 @@ class Tile:
 @dataclass(frozen=True)
 class Packed:
     """Packed weights and how they are packed. `channels`: the channel at each place, the last one twice where their number is
-    odd."""
+    odd. common: one pair's requantisation constants serve all and stand before the first group."""
 
     channels: tuple[int, ...]
     interleaved: bool
     form: Form
     tile: Tile
     data: np.ndarray
+    common: bool = False
 
     @property
     def groups(self) -> int:
@@ -77,6 +79,7 @@ class Packed:
             self.is_odd and (self.groups == 1),
             self.is_odd,
             self.interleaved,
+            self.common,
             tuple(place.code for place in self.places),
         )
 
@@ -99,15 +102,19 @@ def pack(layer: Layer, order: np.ndarray, tile: Tile) -> Packed:
     live = varies(stage)
     weights = layer.weights.reshape(len(layer.bias), -1)[chosen]
     form, interleaved = _solved(stage, weights * live[:, None], live)
-    matters = np.ones(len(channels), bool) if form.kind == "exact" else live
+    same = _same(stage, form, interleaved, tile)
+    form = form if same is None else same
+    matters = np.ones(len(channels), bool) if form.kind == "exact" or same is not None else live
     bias = np.where(matters, layer.folded_bias[chosen] + form.delta, 0)
     ordered = _ordered(weights * matters[:, None], order, 2 * tile.words)
     words = _interleaved(ordered) if interleaved else _plain(ordered)
     header = np.stack([256 * bias[0::2] + bias[1::2] if interleaved else bias[0::2], bias[1::2]], 1)
     constants = np.array([constants_of_form(form, n) for n in range(len(channels))], np.int64)
     step = 1 if interleaved else 2
-    data = _grouped(header, words.reshape(len(header), -1, step), constants, tile)
-    return Packed(channels, interleaved, form, tile, data)
+    if same is None:
+        return Packed(channels, interleaved, form, tile, _grouped(header, words.reshape(len(header), -1, step), constants, tile))
+    groups = _grouped(header, words.reshape(len(header), -1, step), np.zeros((len(channels), 0), np.int64), tile)
+    return Packed(channels, interleaved, form, tile, np.concatenate([_words32(constants[:2].reshape(-1)), groups]), True)
 
 
 def _solved(stage: Stage, weights: np.ndarray, live: np.ndarray) -> tuple[Form, bool]:
@@ -115,12 +122,27 @@ def _solved(stage: Stage, weights: np.ndarray, live: np.ndarray) -> tuple[Form, 
     first = np.arange(stage.channels) % 2 == 0
     zeros, eights = np.zeros(stage.channels, np.int64), np.full(stage.channels, 8)
     halves = 256 * weights[0::2] + weights[1::2]
-    narrow = (stage.acc_low >= -_ROOM) & (stage.acc_high < _ROOM)
+    narrow = _narrow(stage)
     if halves.min() >= -(1 << 15) and halves.max() < 1 << 15 and (narrow | ~live)[first].all():
         form = solve(stage, (np.where(first, 8, 0), eights))
         if form.kind != "exact" or narrow[first].all():
             return form, True
     return solve(stage, (zeros, eights)), False
+
+
+def _same(stage: Stage, form: Form, interleaved: bool, tile: Tile) -> Form | None:
+    """The form with the same constants for every pair of channels, if there is one and several groups would read them.
+
+    A channel with only one output then takes part like all others: its accumulator must fit its place.
+    """
+    if stage.channels <= 2 * tile.pairs or (interleaved and not _narrow(stage)[0::2].all()):
+        return None
+    return unified(stage, form)
+
+
+def _narrow(stage: Stage) -> np.ndarray:
+    """Which channels' accumulators fit the first place of an interleaved pair."""
+    return (stage.acc_low >= -_ROOM) & (stage.acc_high < _ROOM)
 
 
 def _ordered(weights: np.ndarray, order: np.ndarray, halves: int) -> np.ndarray:
@@ -149,4 +171,9 @@ def _grouped(header: np.ndarray, words: np.ndarray, constants: np.ndarray, tile:
     groups = len(header) // tile.pairs
     blocks = words.reshape(groups, tile.pairs, *words.shape[1:]).swapaxes(1, 2).reshape(groups, -1)
     stream = np.concatenate([header.reshape(groups, -1), blocks, constants.reshape(groups, -1)], 1)
-    return (stream & 0xFFFFFFFF).astype(np.uint32).view(np.int32).reshape(-1)
+    return _words32(stream.reshape(-1))
+
+
+def _words32(numbers: np.ndarray) -> np.ndarray:
+    """Integers modulo 2^32 as int32."""
+    return (numbers & 0xFFFFFFFF).astype(np.uint32).view(np.int32)

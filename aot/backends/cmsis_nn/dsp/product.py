@@ -73,12 +73,23 @@ class Core:
         pairs = self.packed.tile.pairs
         busy = self.pixels * pairs > 2 and not self.is_long
         kept = _Kept(dsp, [place.out], busy)
-        with dsp.repeat(groups or self.packed.groups, [place.weights, *kept.start]) as carried:
+        first, common = self._common(dsp, place.weights)
+        with dsp.repeat(groups or self.packed.groups, [first, *kept.start]) as carried:
             weights, *values = carried.values
             sums, constants = self._sums(dsp, weights, place.slots, turns or self.turns)
             (out,) = kept.read(values)
-            behind = self._finish(dsp, place, sums, constants, out, carried.index)
+            behind = self._finish(dsp, place, sums, (constants, common), out, carried.index)
             carried.next = (behind, *kept.write([dsp.at(out, 2 * pairs)]))
+
+    def _common(self, dsp: Dsp, table: Value) -> tuple[Value, Value | None]:
+        """The first group, and the constants that all groups have in common, brought to the stack: there they need no pointer."""
+        if not self.packed.common:
+            return table, None
+        count = 2 * self.packed.constant_count
+        near = dsp.stack(count + count % 2)
+        for number, word in enumerate(dsp.words(table, 0, count)):
+            dsp.store_word(word, near, 4 * number)
+        return dsp.at(table, 4 * count), near
 
     def _sums(self, dsp: Dsp, weights: Value, slots: Value, turns: int | Value) -> tuple[list[list[Value]], Value]:
         """The accumulators [place][pixel] of a group, and where its constants lie."""
@@ -156,15 +167,17 @@ class Core:
         dsp: Dsp,
         place: Placement,
         sums: list[list[Value]],
-        constants: Value,
+        constants: tuple[Value, Value | None],
         out: Value,
         groups_left: Value,
     ) -> Value:
-        """Requantise and store each pixel's pair of channels. Returns where the next group begins."""
+        """Requantise and store each pixel's pair of channels. constants: behind the group's weights, or those in common. Returns
+        where the next group begins."""
         packed = self.packed
+        own, common = constants
         for pair in range(packed.tile.pairs):
             count = packed.constant_count
-            words = dsp.words(constants, 8 * pair * count, 2 * count)
+            words = dsp.words(own, 8 * pair * count, 2 * count) if common is None else dsp.words(common, 0, 2 * count)
             is_last = packed.is_odd and pair == packed.tile.pairs - 1
             step = self._step(dsp, groups_left) if is_last else 1
             start = dsp.at(out, 2 * pair)
@@ -179,7 +192,7 @@ class Core:
                 dsp.store_byte(values[0], start)
                 dsp.store_byte(values[1], dsp.at(start, step))
                 start = dsp.at(start, place.pixel_step)
-        return dsp.at(constants, 8 * packed.tile.pairs * packed.constant_count)
+        return dsp.at(own, 8 * packed.tile.pairs * packed.constant_count) if common is None else own
 
     def _step(self, dsp: Dsp, groups_left: Value) -> int | Value:
         """From a pair's first channel to its second: 1, but 0 in the last group of an odd number of channels (both are the same
