@@ -107,7 +107,9 @@ def test_twice_the_same_bytes(capsys: pytest.CaptureFixture[str], model: str, tm
 
 def test_explain(capsys: pytest.CaptureFixture[str], model: str, tmp_path: Path) -> None:
     code, out, _ = run(capsys, "bundle", model, "--cpu", "cortex-m0plus", "--explain", "-o", str(tmp_path / "out"))
-    assert code == 0 and "CONV_2D" in out and "DSP" in out
+    assert code == 0 and "CONV_2D" in out and "lanes" in out
+    code, out, _ = run(capsys, "bundle", model, "--cpu", "riscv32", "--explain", "-o", str(tmp_path / "other"))
+    assert code == 0 and "CONV_2D" in out and "generic" in out
 
 
 def test_json_is_alone_on_standard_output(capsys: pytest.CaptureFixture[str], model: str, tmp_path: Path) -> None:

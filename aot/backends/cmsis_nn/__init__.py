@@ -6,12 +6,12 @@ declines, with a sentence, on a core that lacks its instructions; what none take
 
 from __future__ import annotations
 
-from aot.backends.cmsis_nn import dsp, helium, swar
+from aot.backends.cmsis_nn import dsp, helium, swar, thumb1
 from aot.lower.implementation import Backend
 
 BACKEND = Backend(
     "cmsis-nn",
-    helium.KERNELS + dsp.KERNELS + swar.KERNELS,
+    helium.KERNELS + dsp.KERNELS + swar.KERNELS + thumb1.KERNELS,
     default_cpu="cortex-m4",
     summary="our own int8 kernels for Cortex-M, specialised to each layer",
 )

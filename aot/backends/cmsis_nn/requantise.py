@@ -94,7 +94,7 @@ def tflite(stage: Stage, acc: np.ndarray) -> np.ndarray:
 def solve(stage: Stage, pre_choices: tuple[np.ndarray, ...], kinds: Sequence[Kind] = ("saturate", "signed")) -> Form:
     """The cheapest form. `pre_choices`: for each choice the left shift of every channel, in the order to try; a choice whose
     shifted accumulators leave int32 is skipped. kinds: what the kernel has instructions for, apart from exact."""
-    if not _is_regular(stage):
+    if not is_regular(stage):
         return _exact(stage, np.zeros(stage.channels, np.int64))
     thresholds = _thresholds(stage)
     for uniform in (True, False):
@@ -169,7 +169,7 @@ def _one_pair(stage: Stage, thresholds: np.ndarray, levels: np.ndarray, form: Fo
 def varies(stage: Stage) -> np.ndarray:
     """Which channels have more than one output over their reachable accumulators. Of the others a saturate or signed form takes no
     notice of the accumulator (their multiplier is 0), so that their weights and biases do not matter."""
-    if not _is_regular(stage):
+    if not is_regular(stage):
         return np.ones(stage.channels, bool)
     return _live(stage, _thresholds(stage))
 
@@ -195,7 +195,7 @@ def _wrap32(x: np.ndarray) -> np.ndarray:
     return ((x + (1 << 31)) & 0xFFFFFFFF) - (1 << 31)
 
 
-def _is_regular(stage: Stage) -> bool:
+def is_regular(stage: Stage) -> bool:
     """Whether no int32 wraps, so that the function is monotone."""
     if stage.acc_low.min() < -(1 << 31) or stage.acc_high.max() >= 1 << 31 or stage.shift.max() > 30 or stage.shift.min() < -31:
         return False
@@ -221,11 +221,14 @@ def _levels(stage: Stage) -> tuple[np.ndarray, tuple[int, int] | None]:
 
 
 def _thresholds(stage: Stage) -> np.ndarray:
-    """(channels, levels): the smallest accumulator whose output is at least k; +-_FAR where out of reach.
+    return thresholds_of(stage, _levels(stage)[0])
+
+
+def thresholds_of(stage: Stage, levels: np.ndarray) -> np.ndarray:
+    """(channels, levels): the smallest accumulator whose output (before the clamp) is at least k; +-2^40 where out of reach.
 
     y >= k  <=>  SRDHM >= bar  <=>  (acc << left) * multiplier + 2^30 >= bar * 2^31, with the rounding's tie rule in `bar`.
     """
-    levels, _ = _levels(stage)
     steps = (levels - stage.zero_point)[None, :]
     left, right = (np.maximum(sign * stage.shift, 0)[:, None] for sign in (1, -1))
     half = np.where(right > 0, np.int64(1) << np.maximum(right - 1, 0), 0)

@@ -15,7 +15,7 @@ from aot.backends.cmsis_nn.dsp.instructions import Dsp
 from aot.backends.cmsis_nn.operands import Layer
 from aot.backends.cmsis_nn.requantise import Form, Stage
 from aot.errors import InternalError
-from aot.graph.expr import Load
+from aot.graph.expr import Expr, Load
 from aot.llvm.types import I8, I32, I64, Value
 
 
@@ -157,6 +157,11 @@ class Output:
         """What is fused behind an element, int8 as int32."""
         assert self.rest is not None
         return self.dsp.function.value(self.rest, axes, acc=self.dsp.builder.trunc(value, I8), loaded=loaded)
+
+    def finish(self, expr: Expr, address: Value, acc: Value, axes: dict[int, Value]) -> None:
+        """Evaluate a whole expression of an accumulator and store it at `address`."""
+        function = self.dsp.function
+        function.store_at(self.name, address, function.value(expr, axes, acc=acc, loaded=self._loaded(address)))
 
     def store(self, elements: Sequence[tuple[Value, Value, dict[int, Value]]]) -> None:
         """(address, int8 as int32, axes) of each element."""

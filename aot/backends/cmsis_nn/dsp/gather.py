@@ -210,6 +210,12 @@ class Patches:
             found.append(phi)
         return found[0], found[1], found[2]
 
+    def copy_window(self, dsp: Dsp, image: Value, row: Value, column: Value, patch: Value) -> None:
+        """Copy an output pixel's window to a patch, wherever it lies."""
+        g = self.geometry
+        top, left = _scaled(dsp, row, g.stride[0], -g.pad_top), _scaled(dsp, column, g.stride[1], -g.pad_left)
+        self._fill_patch(dsp, image, top, left, patch)
+
     def _pixel(self, dsp: Dsp, image: Value, row: Value, column: Value) -> Value:
         _, _, width, depth = self.geometry.input
         builder = dsp.builder

@@ -1,0 +1,179 @@
+"""The kernels for Cortex-M0 on an emulated one against the numpy meaning of their instructions, every byte, with guards around every
+buffer; and what they cost.
+
+Sweeps are sampled; AOT_SWEEP=1 makes them thirty times as long. Cases are those of the DSP kernels.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from aot.backends.cmsis_nn import thumb1
+from aot.backends.cmsis_nn.operands import Layer, read_layer
+from aot.backends.cmsis_nn.swar import lanes
+from aot.backends.cmsis_nn.thumb1.packing import pack
+from aot.graph.expr import axis
+from aot.lower.program import Buffer
+from aot.target import load_target
+from tests.backends import emulator
+from tests.backends.contracts import INT8, Case, expected, inputs_of, program_of
+from tests.backends.test_dsp_kernels import (
+    CHANNELS,
+    FUSABLE,
+    KERNELS,
+    NUMBERS,
+    UNALIGNED,
+    WINDOWS,
+    check,
+    claim,
+    numbers,
+    replace_role,
+    residual,
+    windowed,
+)
+from tests.graph.lowered import sweep
+
+pytest.importorskip("unicorn", reason="the emulator Unicorn is not installed")
+
+M0 = load_target("cortex-m0")
+KINDS = ("conv", "dense")
+
+
+def layer_of(case: Case) -> Layer:
+    program = program_of(case)
+    layer = read_layer(program, program.instructions[0], M0, case.kind)
+    assert isinstance(layer, Layer)
+    return layer
+
+
+@pytest.mark.parametrize("part", range(2))
+def test_convolutions(part: int) -> None:
+    choices = {**NUMBERS, **WINDOWS, "kernel": KERNELS, "depth": CHANNELS, "channels": (*CHANNELS, 11)}
+    for number, choice in enumerate(sweep(15, part, weight=(127, 60, 10), **choices)):
+        fields = numbers(choice, choice["channels"])
+        case = windowed(number, choice, channels=choice["channels"], weight=choice["weight"], **fields)
+        check(program_of(case), number, target=M0, split=True)
+
+
+def test_dense() -> None:
+    choices = {**NUMBERS, "rows": (1, 1, 2, 3, 5, 8), "depth": (*CHANNELS, 64, 100, 640), "channels": (*CHANNELS, 11)}
+    for number, choice in enumerate(sweep(25, 9, weight=(127, 60, 10), **choices)):
+        image = (choice["rows"], 1, 1, choice["depth"])
+        fields = {**numbers(choice, choice["channels"]), "weight": choice["weight"]}
+        check(program_of(Case("dense", image, choice["channels"], seed=number, **fields)), number, target=M0)
+
+
+@pytest.mark.parametrize("channels", [1, 2, 3, 5, 6, 7, 11, 12, 13, 17])
+def test_every_shape_of_blocks(channels: int) -> None:
+    """In one chunk and in three, with int8 results and with sums."""
+    for depth in (9, 300):
+        for scales in ((), (0.3,)):
+            check(program_of(Case("dense", (2, 1, 1, depth), channels, scales=scales, seed=channels)), target=M0)
+
+
+def test_large_groups_and_fill() -> None:
+    """Weights so small that all k's fit one group: chunks stay within reach of the stack pointer."""
+    for weight in (0, 1):
+        case = Case("dense", (1, 1, 1, 577), 5, weight=weight)
+        packed = pack(layer_of(case))
+        assert max(packed.product.sizes) <= 64 and packed.product.depth <= 247
+        check(program_of(case), target=M0)
+
+
+@pytest.mark.parametrize("case", [Case(), Case("dense", (1, 1, 1, 640), 33), Case("conv", (1, 5, 5, 33), 7, (5, 5))], ids=str)
+def test_packed_groups_are_proven(case: Case) -> None:
+    layer = layer_of(case)
+    packed, weights = pack(layer), layer.weights.reshape(len(layer.bias), -1)
+    groups, at = [], 0
+    for _ in range(packed.product.chunks):
+        for size in packed.product.sizes:
+            groups.append(tuple(k for k in packed.order[at : at + size].tolist() if k >= 0))
+            at += size
+    assert at == len(packed.order)
+    lanes.check(weights, groups)
+
+
+def test_an_image_too_large_for_offsets() -> None:
+    """Windows that reach further than 65535 bytes are copied, every one."""
+    case = Case("conv", (1, 4, 1400, 16), 2, (4, 2), (1, 97), padding=(0, 0, 1, 1), dilation=(1, 3))
+    check(program_of(case), target=M0)
+
+
+@pytest.mark.parametrize("case", [case for case in UNALIGNED if case.kind in KINDS], ids=str)
+def test_activations_at_odd_addresses(case: Case) -> None:
+    check(program_of(case), align=1, target=M0, split=True)
+    shape = program_of(case)["y"].shape
+    check(program_of(case, residual, extra=[Buffer("r", INT8, shape, "input")]), align=1, target=M0, split=True)
+
+
+@pytest.mark.parametrize("scales", [(), (1.7,)])
+@pytest.mark.parametrize("case", [case for case in FUSABLE if case.kind in KINDS], ids=str)
+def test_fused_operand(case: Case, scales: tuple[float, ...]) -> None:
+    case = replace(case, scales=case.scales or scales)
+    shape = program_of(case)["y"].shape
+    program = program_of(case, residual, extra=[Buffer("r", INT8, shape, "input")])
+    check(program, split=True, target=M0)
+    in_place = replace_role(program, "r", "temporary")
+    implementation = claim(in_place, M0)
+    assert implementation.overwrites == ("r",)
+    inputs = inputs_of(program)
+    outcome = emulator.run(in_place, implementation, M0, inputs, in_place="r")
+    assert (outcome.out == expected(program, inputs)).all()
+
+
+def test_weights_of_minus_128_and_extreme_inputs() -> None:
+    for kind, image in (("conv", (1, 4, 4, 6)), ("dense", (1, 1, 1, 40)), ("dense", (5, 1, 1, 40))):
+        for seed in (3, 6):  # inputs_of makes these all -128 or 127
+            program = program_of(Case(kind, image, 6, seed=seed))
+            check(program, seed, target=M0)
+            program["w"].data.flags.writeable = True
+            program["w"].data[...] = np.where(program["w"].data < 0, -128, 127)
+            check(program, seed, target=M0)
+
+
+def test_parts_of_larger_outputs() -> None:
+    case = Case("conv", (2, 5, 6, 8), 8, padding=(1, 1, 1, 1))
+    shape, store = (3, 8, 9, 15), tuple(axis(number, 1, offset) for number, offset in enumerate((1, 2, 3, 4)))
+    check(program_of(case, store=store, out_shape=shape), target=M0, split=True, background=77)
+    program = program_of(case, residual, store, shape, [Buffer("r", INT8, (2, 5, 6, 8), "input")])
+    check(program, target=M0, split=True, background=77)
+
+
+SAME = (1, 1, 1, 1)
+LAYERS = [
+    # name, layer, instructions per MAC
+    ("conv 1x1 64->64, 25x5", Case("conv", (1, 25, 5, 64), 64, (1, 1)), 1.95),
+    ("conv 1x1 8->16, 12x12", Case("conv", (1, 12, 12, 8), 16, (1, 1)), 4.3),
+    ("conv 1x1 7->15, 5x5", Case("conv", (1, 5, 5, 7), 15, (1, 1)), 4.8),
+    ("conv 1x1 256->256, 3x3", Case("conv", (1, 3, 3, 256), 256, (1, 1)), 2.0),
+    ("conv 3x3 3->16, 16x16", Case("conv", (1, 16, 16, 3), 16, padding=SAME), 2.75),
+    ("conv 3x3 16->16, 8x8", Case("conv", (1, 8, 8, 16), 16, padding=SAME), 2.0),
+    ("conv 10x4 1->64 stride 2", Case("conv", (1, 49, 10, 1), 64, (10, 4), (2, 2), padding=(4, 5, 1, 1)), 2.6),
+    ("dense 640->128", Case("dense", (1, 1, 1, 640), 128), 1.8),
+]
+
+
+@pytest.mark.parametrize(("name", "case", "ceiling"), LAYERS, ids=[layer[0] for layer in LAYERS])
+def test_cost(name: str, case: Case, ceiling: float) -> None:
+    """Weights as they are in models: most are far from the largest. The estimate is not far from what is counted."""
+    program = program_of(replace(case, weight=60))
+    implementation = claim(program, M0)
+    inputs = inputs_of(program)
+    outcome = emulator.run(program, implementation, M0, inputs)
+    assert (outcome.out == expected(program, inputs)).all()
+    cost = outcome.instructions / program.instructions[0].geometry.macs
+    print(f"{name:32s} {cost:6.3f} instructions/MAC")
+    assert cost <= ceiling
+    assert implementation.cost is not None
+    assert 0.8 < implementation.cost.instructions / outcome.instructions < 1.2
+
+
+@pytest.mark.parametrize("name", ["cortex-m3", "cortex-m4", "cortex-m55", "riscv32"])
+def test_other_cores_are_declined(name: str) -> None:
+    for case in (Case(), Case("dense", (1, 1, 1, 8), 8)):
+        program = program_of(case)
+        answers = [kernel.claim(program, program.instructions[0], load_target(name)) for kernel in thumb1.KERNELS]
+        assert all(isinstance(answer, str) and ("Armv6-M" in answer or answer.startswith("not a")) for answer in answers)
