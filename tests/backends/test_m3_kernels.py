@@ -73,6 +73,7 @@ def test_windows_of_the_whole_image() -> None:
         fields = numbers(choice, choice["channels"])
         case = Case("conv", (choice["batch"], *size, choice["depth"]), choice["channels"], size, seed=number, **fields)
         check(program_of(case), number, target=M3)
+    check(program_of(Case("conv", (1, 3, 3, 4), 9, (3, 3), dilation=(2, 2), padding=(0, 2, 0, 2))), target=M3)
     case = Case("conv", (2, 3, 3, 4), 9, (3, 3))
     check(program_of(case, residual, extra=[Buffer("r", INT8, (2, 1, 1, 9), "input")]), target=M3)
     assert "four channels' weights" in check(program_of(case), target=M3).notes[1]

@@ -46,7 +46,9 @@ def claim_single_pixel(program: Program, instruction: Primitive, target: Target)
     if isinstance(layer, str):
         return layer
     g = layer.geometry
-    if g.output[1:3] != (1, 1) or g.kernel != g.input[1:3] or g.pad_top or g.pad_left or layer.rest_axes & layer.pixel_axes:
+    dilated = any(gap > 1 and size > 1 for gap, size in zip(g.dilation, g.kernel))
+    moved = g.output[1:3] != (1, 1) or g.kernel != g.input[1:3] or g.pad_top > 0 or g.pad_left > 0
+    if dilated or moved or layer.rest_axes & layer.pixel_axes:
         return "its window is not the whole image"
     return _implementation(program, layer, claim_convolution(program, instruction, target))
 
