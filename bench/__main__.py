@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from functools import partial
 
@@ -21,6 +21,7 @@ from rich.table import Table
 from aot.target import load_target
 from bench import page
 from bench.layers import LAYERS, cmsis_nn_instructions, our_instructions
+from bench.library import library_figures
 from bench.measure import CPUS, MODES, Figures, model_figures, model_path
 from bench.results import CMSIS_NN, Change, Results, change, load, load_baselines, save
 from tests.cmsis_nn_sources import Unavailable, cmsis_nn
@@ -31,9 +32,8 @@ _LONGEST = ("IC", "VWW", "PD", "KWS", "AD")  # begun first, so that no process i
 
 def layer_counts(index: int, cpu: str, library: bool) -> dict[str, int]:
     """Instructions of a layer in the first two modes, and of CMSIS-NN's function for it."""
-    layer, found = LAYERS[index], {}
-    for mode in MODES[:2]:
-        found[mode], output = our_instructions(layer, cpu, mode)
+    layer = LAYERS[index]
+    found, output = our_instructions(layer, cpu, MODES[:2])
     if library:
         found[CMSIS_NN] = cmsis_nn_instructions(layer, cpu, output)
     return found
@@ -41,13 +41,15 @@ def layer_counts(index: int, cpu: str, library: bool) -> dict[str, int]:
 
 def measure(results: Results, cpus: list[str], models: list[str], layers: bool, jobs: int) -> list[Change]:
     """Measure and put it into the results. Returns what has changed."""
-    libraries = {cpu: layers and _has_library(cpu) for cpu in cpus}
+    libraries = {cpu: _has_library(cpu) for cpu in cpus}
     changes: list[Change | None] = []
     with ProcessPoolExecutor(jobs) as pool:
         work: dict[Future, Callable[..., list[Change | None]]] = {}
         for name in sorted(models, key=_LONGEST.index):
             for cpu in cpus:
-                work |= {pool.submit(model_figures, name, cpu, mode): partial(_put_model, name, cpu, mode) for mode in MODES}
+                if libraries[cpu]:
+                    work[pool.submit(library_figures, name, cpu)] = partial(_put_library, name, cpu)
+                work[pool.submit(model_figures, name, cpu)] = partial(_put_model, name, cpu)
         for cpu in cpus if layers else ():
             for index in range(len(LAYERS)):
                 work[pool.submit(layer_counts, index, cpu, libraries[cpu])] = partial(_put_layer, index, cpu)
@@ -57,11 +59,15 @@ def measure(results: Results, cpus: list[str], models: list[str], layers: bool, 
     return sorted((each for each in changes if each is not None), key=lambda each: each.what)
 
 
-def _put_model(name: str, cpu: str, mode: str, results: Results, found: Figures) -> list[Change | None]:
+def _put_model(name: str, cpu: str, results: Results, found: Mapping[str, Figures]) -> list[Change | None]:
     place = results["models"].setdefault(name, {}).setdefault(cpu, {})
-    changed = change(f"{name}, {cpu}, {mode}", place.get(mode), found)
-    place[mode] = found
-    return [changed]
+    changed = [change(f"{name}, {cpu}, {mode}", place.get(mode), figures) for mode, figures in found.items()]
+    place.update(found)
+    return changed
+
+
+def _put_library(name: str, cpu: str, results: Results, found: Figures | None) -> list[Change | None]:
+    return [] if found is None else _put_model(name, cpu, results, {CMSIS_NN: found})
 
 
 def _put_layer(index: int, cpu: str, results: Results, found: dict[str, int]) -> list[Change | None]:

@@ -6,7 +6,6 @@ Invariant: both compute the same bytes from the same input; what is compared is 
 
 from __future__ import annotations
 
-import subprocess
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,9 +21,9 @@ from aot.errors import InternalError
 from aot.graph.arithmetic import convolution_scales, quantise_multipliers
 from aot.graph.ir import DType
 from aot.lower.tradeoff import Optimize
-from aot.run import run_bundle
+from aot.run import RunResult, run_bundle
 from aot.target import Target, load_target
-from tests.cmsis_nn_sources import CmsisNn, Unavailable, cmsis_nn
+from tests.cmsis_nn_sources import CmsisNn, cmsis_nn, run_tool
 from tests.one_operator import T, one_operator
 
 _INPUT, _OUTPUT_ZERO = (0.05, -128), -128  # as after a RELU
@@ -154,14 +153,22 @@ def input_of(layer: Layer) -> np.ndarray:
     return values.reshape(1, -1) if layer.kind == "dense" else values[np.newaxis]
 
 
-def our_instructions(layer: Layer, cpu: str, mode: Optimize) -> tuple[int, np.ndarray]:
-    """Instructions of a bundle with the layer alone, and its output."""
+def our_instructions(layer: Layer, cpu: str, modes: Sequence[Optimize]) -> tuple[dict[str, int], np.ndarray]:
+    """Instructions of bundles with the layer alone, one for each mode, and its output."""
+    runs: dict[bytes, RunResult] = {}  # by object: modes often differ in nothing
+    found = {}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "layer.tflite")
         path.write_bytes(model_of(layer))
-        bundle = compile(path, cpu, options=Options(optimize=mode))
-    result = run_bundle(bundle, [input_of(layer)])
-    return result.instructions or 0, result.outputs[0]
+        for mode in modes:
+            bundle = compile(path, cpu, options=Options(optimize=mode))
+            if bundle.object not in runs:
+                runs[bundle.object] = run_bundle(bundle, [input_of(layer)])
+            found[mode] = runs[bundle.object].instructions or 0
+    outputs = [result.outputs[0] for result in runs.values()]
+    if any(not np.array_equal(output, outputs[0]) for output in outputs):
+        raise InternalError(f"{layer.name}: modes of --optimize differ")
+    return found, outputs[0]
 
 
 def cmsis_nn_instructions(layer: Layer, cpu: str, expected: np.ndarray) -> int:
@@ -189,15 +196,9 @@ def _object(layer: Layer, library: CmsisNn) -> bytes:
         (folder / "call.c").write_text(_source(layer))
         include = [f"-I{path}" for path in library.include]
         command = ["arm-none-eabi-gcc", *library.flags, *include]
-        _run(*command, "-c", str(folder / "call.c"), "-o", str(folder / "call.o"))
-        _run(*command, "-r", "-nostdlib", str(folder / "call.o"), str(library.object), "-o", str(folder / "all.o"))
+        run_tool(*command, "-c", str(folder / "call.c"), "-o", str(folder / "call.o"))
+        run_tool(*command, "-r", "-nostdlib", str(folder / "call.o"), str(library.object), "-o", str(folder / "all.o"))
         return (folder / "all.o").read_bytes()
-
-
-def _run(*command: str) -> None:
-    ended = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
-    if ended.returncode:
-        raise Unavailable(f"{command[0]} failed: {next(iter(ended.stderr.splitlines()), '')}")
 
 
 def _source(layer: Layer) -> str:

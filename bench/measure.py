@@ -30,19 +30,23 @@ def model_path(name: str) -> Path:
     return MODELS / f"{SHORT_NAMES.get(name, name)}.tflite"
 
 
-def model_figures(name: str, cpu: str, mode: Optimize) -> Figures:
+def model_figures(name: str, cpu: str, modes: Sequence[Optimize] = MODES) -> dict[Optimize, Figures]:
     """One inference of a real model, on input 0 of its golden file. Inputs and outputs lie in the workspace."""
-    bundle = compile(model_path(name), cpu, options=Options(io="workspace", optimize=mode))
-    golden = GOLDEN / f"{SHORT_NAMES.get(name, name).replace('/', '__', 1)}.npz"
-    if golden.is_file():
-        with np.load(golden, allow_pickle=False) as arrays:
-            inputs = input_arrays(bundle.main, dict(arrays), golden.name)
-    else:
-        inputs = random_inputs(bundle.main, 0)
+    counted: dict[bytes, Figures] = {}  # by object: modes often differ in nothing
+    return {mode: _figures(name, compile(model_path(name), cpu, options=_options(mode)), counted) for mode in modes}
+
+
+def _options(mode: Optimize) -> Options:
+    return Options(io="workspace", optimize=mode)
+
+
+def _figures(name: str, bundle: Bundle, counted: dict[bytes, Figures]) -> Figures:
     entry = bundle.main
+    if bundle.object not in counted:
+        counted[bundle.object] = counts(bundle, golden_inputs(name, bundle))
     return {
         "macs": sum(layer.macs for layer in entry.layers),
-        **counts(bundle, inputs),
+        **counted[bundle.object],
         "code_bytes": bundle.code_nbytes,
         "weights_bytes": bundle.weights_nbytes,
         "object_bytes": len(bundle.object),
@@ -50,6 +54,15 @@ def model_figures(name: str, cpu: str, mode: Optimize) -> Figures:
         "scratch_bytes": entry.scratch_nbytes,
         "stack_bytes": entry.stack_nbytes,
     }
+
+
+def golden_inputs(name: str, bundle: Bundle) -> Sequence[np.ndarray]:
+    """Input 0 of the model's golden file; random ones where there is none."""
+    golden = GOLDEN / f"{SHORT_NAMES.get(name, name).replace('/', '__', 1)}.npz"
+    if not golden.is_file():
+        return random_inputs(bundle.main, 0)
+    with np.load(golden, allow_pickle=False) as arrays:
+        return input_arrays(bundle.main, dict(arrays), golden.name)
 
 
 def counts(bundle: Bundle, inputs: Sequence[np.ndarray]) -> Figures:

@@ -159,15 +159,16 @@ def _compile(sources: Path, flags: Sequence[str], folder: Path) -> None:
     for file in files:
         own = ("-fno-tree-loop-distribute-patterns",) if file.name == "memory.c" else ()  # its loops would call themselves
         made.append(folder / f"{file.stem}.o")
-        _run(_COMPILER, *flags, *own, "-c", str(file), "-o", str(made[-1]))
+        run_tool(_COMPILER, *flags, *own, "-c", str(file), "-o", str(made[-1]))
     objects = [str(path) for path in made]
-    _run(_ARCHIVER, "rcsD", str(folder / "libcmsis-nn.a"), *objects)
-    _run(_COMPILER, *flags, "-r", "-nostdlib", *objects, "-lgcc", "-o", str(folder / "cmsis-nn.o"))
+    run_tool(_ARCHIVER, "rcsD", str(folder / "libcmsis-nn.a"), *objects)
+    run_tool(_COMPILER, *flags, "-r", "-nostdlib", *objects, "-lgcc", "-o", str(folder / "cmsis-nn.o"))
     for path in made:
         path.unlink()
 
 
-def _run(*command: str) -> None:
+def run_tool(*command: str) -> None:
+    """Run a compiler or archiver; Unavailable with what it says if it fails."""
     ended = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
     if ended.returncode:
         raise Unavailable(f"{command[0]} failed: {next(iter(ended.stderr.splitlines()), '')}")

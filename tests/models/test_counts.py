@@ -53,14 +53,14 @@ def test_models(results: Results, name: str, cpu: str, mode: Optimize) -> None:
     model(name)
     needs_emulator(cpu)
     before: Mapping[str, int] | None = results["models"].get(name, {}).get(cpu, {}).get(mode)
-    check(change(f"{name}, {cpu}, {mode}", before, model_figures(name, cpu, mode)))
+    check(change(f"{name}, {cpu}, {mode}", before, model_figures(name, cpu, [mode])[mode]))
 
 
 @pytest.mark.parametrize(("index", "cpu"), SINGLE)
 def test_layers(results: Results, index: int, cpu: str) -> None:
     layer = LAYERS[index]
     before = results["layers"].get(layer.name, {}).get(cpu, {}).get("balanced")
-    check(change(f"{layer.name}, {cpu}", before, our_instructions(layer, cpu, "balanced")[0]))
+    check(change(f"{layer.name}, {cpu}", before, our_instructions(layer, cpu, ["balanced"])[0]["balanced"]))
 
 
 @pytest.mark.parametrize(("index", "cpu"), [(4, "cortex-m4"), (9, "cortex-m55"), (12, "cortex-m0plus"), (16, "cortex-m33")])
@@ -69,7 +69,7 @@ def test_cmsis_nn_computes_the_same(index: int, cpu: str) -> None:
     needs_emulator(cpu)
     require_cmsis_nn(load_target(cpu))
     layer = LAYERS[index]
-    _, output = our_instructions(layer, cpu, "balanced")
+    _, output = our_instructions(layer, cpu, ["balanced"])
     assert len(set(output.reshape(-1).tolist())) > 40 and cmsis_nn_instructions(layer, cpu, output) > layer.macs / 8
     with pytest.raises(InternalError, match="CMSIS-NN computes other bytes"):
         cmsis_nn_instructions(layer, cpu, output ^ 1)

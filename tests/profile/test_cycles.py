@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 import pytest
 
@@ -10,7 +12,9 @@ from aot.errors import CompileError
 from aot.profile import profile
 from aot.profile.cores import CORES
 from aot.profile.cycles import modelled_cycles
+from aot.profile.thumb import decode
 from aot.run import run_bundle
+from aot.run.execution_log import ExecutionLog
 from tests.run.objects import X, arm_object, assembled, bundle, function, needs_qemu, one_layer, port
 
 pytest.importorskip("unicorn", reason="the emulator Unicorn is not installed")
@@ -134,6 +138,37 @@ def test_qemu_counts_the_same_layers(cpu: str) -> None:
     needs_qemu()
     made = one_layer(BRANCHY, cpu)
     assert run_bundle(made, [X], "qemu", tracing="code").per_layer == run_bundle(made, [X], "unicorn").per_layer
+
+
+@pytest.mark.parametrize("cpu", ["cortex-m0plus", "cortex-m4", "cortex-m7"])
+def test_as_if_followed_step_by_step(cpu: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same cycles as the core's rules give for QEMU's log of the run, instruction after instruction."""
+    needs_qemu()
+    made, parts = one_layer(BRANCHY.replace("50", "5"), cpu), []
+    count = ExecutionLog._count
+
+    def keep(log: ExecutionLog, addresses: np.ndarray) -> None:
+        parts.append((addresses[np.diff(addresses, prepend=log._before) != 0] - log._image.code_address) // 2)
+        count(log, addresses)
+
+    monkeypatch.setattr(ExecutionLog, "_count", keep)
+    logged, core = run_bundle(made, [X], "qemu", tracing="code"), CORES[made.target.cpu]
+    recorded = run_bundle(made, [X], tracing="code")
+    assert recorded.trace is not None and logged.per_layer == recorded.per_layer
+    halves = np.frombuffer(recorded.trace.image.code + bytes(2), "<u2").astype(int)
+    steps = np.concatenate(parts).tolist()
+    total, state, jumped, stayed = 0, core.fresh, Counter(), Counter()
+    for position, following in zip(steps, [*steps[1:], -1], strict=True):
+        instruction = decode(halves[position], halves[position + 1])
+        cycles, state = core.step(state, instruction)
+        total += cycles
+        if following != position + instruction.halves:
+            total, state = total + core.jump(instruction), core.fresh
+            jumped[position] += 1
+        elif instruction.conditional:
+            stayed[position] += 1
+    total += core.mispredicted * sum(min(jumped[position], stayed[position]) for position in stayed)
+    assert sum(dict(modelled_cycles(recorded.trace, core)).values()) == total
 
 
 def test_helium_has_instructions_and_no_cycles() -> None:
