@@ -220,6 +220,8 @@ OPERATORS = (
     ),
     _operator("SUB", "SubOptions", "sub").supports(micro("int8, int16, int32, float32"), litert("uint8, int64"), notes="As ADD."),
     _operator("MUL", "MulOptions", "mul").supports(
-        micro("int8, int16, int32, float32"), litert("uint8, uint32, int64"), notes="As ADD."
+        micro("int8, int16, int32, float32"),
+        litert("uint8, uint32, int64"),
+        notes="As ADD; a fused RELU_N1_TO_1 of uint32 begins at 0, where LiteRT's -1 wraps around.",
     ),
 )

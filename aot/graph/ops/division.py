@@ -168,7 +168,8 @@ OPERATORS = (
     replace(elementwise("DIV", _div_form, options="DivOptions", read=read_activation), lower=_lower_div).supports(
         micro("int8, int32, float32"),
         litert("uint8"),
-        notes="x / 0 never traps: floats as in IEEE 754 (TFLite clamps that to finite numbers), int32 x; a constant integer 0 is refused.",
+        notes="x / 0 never traps: floats as in IEEE 754 (TFLite clamps that to finite numbers), int32 x; a constant integer 0 is refused. "
+        "Small 8-bit quotients whose last shift in TFLite is of more than 31 bits, which C leaves undefined, are 0.",
     ),
     elementwise("FLOOR_DIV", _floor_div_form).supports(
         micro("float32"),
