@@ -152,6 +152,7 @@ def _problem(content: Mapping[str, Any]) -> str:
     return ""
 
 
+@cache
 def host_target() -> Target:
     """This machine, as the oldest CPU of its architecture, so that equal machines give equal bytes."""
     from llvmlite import binding

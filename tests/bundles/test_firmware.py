@@ -14,7 +14,8 @@ from tests.shared import ROOT
 
 EVERYTHING = [(sample, board, "gcc") for sample in emulate.SAMPLES for board in emulate.BOARDS]
 EVERYTHING += [(sample, board, "zig") for sample in emulate.SAMPLES for board in emulate.BOARDS]
-QUICK = [case for case in EVERYTHING if case[2] == "gcc" or case[0] == "digits"]
+QUICK = [case for number, case in enumerate(EVERYTHING) if case[0] == "digits" or (case[2] == "gcc" and number % 2)]
+"""One sample on every board with both compilers, the others on some with one."""
 CASES = EVERYTHING if os.environ.get("AOT_SWEEP") else QUICK
 
 

@@ -116,7 +116,7 @@ def runs_of(data: bytes, count: int = 4) -> list[list[np.ndarray]]:
 
 INTEGERS = [
     *sweep(
-        24,
+        12,
         batch=[1, 2, 3],
         time=[1, 2, 5],
         depth=[1, 3, 17],
