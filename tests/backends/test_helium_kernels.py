@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from aot.backends.cmsis_nn import helium
-from aot.graph.expr import Lookup, add, axis, cast, integer, mul, real, sub
+from aot.graph.expr import Lookup, add, affine, axis, cast, integer, mul, real, sub
 from aot.graph.ir import DType
 from aot.graph.primitive import Contract, Geometry
 from aot.lower.implementation import Implementation
@@ -20,7 +20,7 @@ from aot.lower.program import Buffer, Program
 from aot.target import load_target
 from tests.backends.board import BACKGROUND, count, run_all
 from tests.backends.contracts import INT8, Case, expected, inputs_of, program_of
-from tests.backends.test_dsp_kernels import CHANNELS, FUSABLE, KERNELS, NUMBERS, WINDOWS, numbers, residual, windowed
+from tests.backends.test_dsp_kernels import CHANNELS, FILTERS, FUSABLE, KERNELS, NUMBERS, WINDOWS, numbers, residual, windowed
 from tests.graph.lowered import sweep
 
 M55 = load_target("cortex-m55")
@@ -54,7 +54,19 @@ def test_convolutions(part: int) -> None:
     choices = {**NUMBERS, **WINDOWS, "kernel": KERNELS, "depth": (*CHANNELS, 64), "channels": CHANNELS}
     cases = [
         windowed(number, choice, channels=choice["channels"], **numbers(choice, choice["channels"]))
-        for number, choice in enumerate(sweep(40, part, **choices))
+        for number, choice in enumerate(sweep(20, part, **choices))
+    ]
+    check([program_of(case) for case in cases], splits=part == 1)
+
+
+@pytest.mark.parametrize("part", range(2))
+def test_depthwise(part: int) -> None:
+    more = {"depth": (*CHANNELS, 32, 64), "multiplier": (1, 1, 1, 2, 3), "weight": (127, 127, 50, 20)}
+    choices = {**NUMBERS, **WINDOWS, "kernel": FILTERS, **more}
+    cases = [
+        windowed(number, choice, kind="depthwise", multiplier=choice["multiplier"], weight=choice["weight"], **fields)
+        for number, choice in enumerate(sweep(20, part, **choices))
+        for fields in (numbers(choice, choice["depth"] * choice["multiplier"]),)
     ]
     check([program_of(case) for case in cases], splits=part == 1)
 
@@ -65,7 +77,7 @@ def test_dense() -> None:
         Case(
             "dense", (choice["rows"], 1, 1, choice["depth"]), choice["channels"], seed=number, **numbers(choice, choice["channels"])
         )
-        for number, choice in enumerate(sweep(40, 9, **choices))
+        for number, choice in enumerate(sweep(20, 9, **choices))
     ]
     check([program_of(case) for case in cases])
 
@@ -89,15 +101,32 @@ def test_endings() -> None:
     """Every form of requantisation: uniform and own shifts, both roundings with shifts left and right."""
     wide = tuple(2.0 ** -(4 + number) * 1.37 for number in range(12))
     scales = [(), wide, (3e6,), (2.0**29,), (0.9,), (3e6,) * 3 + (2.0**-6,) * 9, (2.0**-9, 2.0**-7, 3e6, 2.0**-5) * 3]
+    bounds = [(-128, -128), (-128, -100), (11, -128)]
     cases = [
         Case(kind, (3, 1, 1, 12) if kind == "dense" else (1, 5, 4, 12), 12, scales=some, out_zero_point=zero_point, low=low)
-        for some in scales
-        for kind in ("conv", "dense")
-        for zero_point, low in ((-128, -128), (-128, -100), (11, -128))
+        for number, some in enumerate(scales)
+        for turn, kind in enumerate(("conv", "depthwise", "dense"))
+        for zero_point, low in (bounds[(number + turn) % 3],)
     ]
     found = check([program_of(case) for case in cases])
     notes = {one.notes[0].split(" #")[0] for one in found}
     assert len(notes) == 3, notes
+
+
+def test_sums_in_sixteen_bits() -> None:
+    """Weights of every size: as few, and as many, taps in 16 bits as can be; all of them extreme, with extreme inputs."""
+    programs = [
+        program_of(Case("depthwise", (1, 4, 5, 24), kernel=kernel, padding=(1, 1, 1, 1), weight=weight, seed=3))
+        for weight in (127, 63, 31, 8)
+        for kernel in ((3, 3), (4, 5))
+    ]
+    for number, program in enumerate(programs):
+        weights = program["w"].data
+        assert weights is not None
+        weights.flags.writeable = True
+        most = (127, 63, 31, 8)[number // 2]
+        weights[...] = np.where(weights < 0, -most - 1, most)
+    assert any("1+1+1" in one.notes[1] for one in check(programs, seeds=[3] * len(programs)))
 
 
 def test_weights_of_minus_128_and_extreme_inputs() -> None:
@@ -113,11 +142,9 @@ def test_weights_of_minus_128_and_extreme_inputs() -> None:
 
 # What is fused behind, and where results go.
 
-MINE = [case for case in FUSABLE if case.kind in ("conv", "dense")]
-
 
 def test_fused_operand() -> None:
-    check([program_of(case, residual, extra=[Buffer("r", INT8, program_of(case)["y"].shape, "input")]) for case in MINE])
+    check([program_of(case, residual, extra=[Buffer("r", INT8, program_of(case)["y"].shape, "input")]) for case in FUSABLE])
 
 
 def test_fused_table_and_float() -> None:
@@ -129,12 +156,12 @@ def test_fused_table_and_float() -> None:
     def dequantise(result, index):
         return mul(cast(sub(cast(result, DType.INT32), integer(7)), DType.FLOAT32), real(0.125))
 
-    check([program_of(case, lookup, extra=[Buffer("table", INT8, (256,), "constant", data=table)]) for case in MINE])
-    check([program_of(case, dequantise) for case in MINE])
+    check([program_of(case, lookup, extra=[Buffer("table", INT8, (256,), "constant", data=table)]) for case in FUSABLE])
+    check([program_of(case, dequantise) for case in FUSABLE])
 
 
 def test_parts_of_larger_outputs() -> None:
-    case = Case("conv", (2, 5, 6, 8), 8, padding=(1, 1, 1, 1))
+    case, channels = Case("conv", (2, 5, 6, 8), 8, padding=(1, 1, 1, 1)), Case("depthwise", (2, 5, 6, 8), padding=(1, 1, 1, 1))
     places = [
         ((2, 5, 6, 20), (0, 0, 0, 7)),
         ((2, 9, 6, 8), (0, 3, 0, 0)),
@@ -146,7 +173,9 @@ def test_parts_of_larger_outputs() -> None:
         store = tuple(axis(number, 1, offset) for number, offset in enumerate(offsets))
         programs.append(program_of(case, store=store, out_shape=shape))
         programs.append(program_of(replace(case, kernel=(1, 1), padding=(0, 0, 0, 0)), store=store, out_shape=shape))
-        programs.append(program_of(case, residual, store, shape, [Buffer("r", INT8, (2, 5, 6, 8), "input")]))
+        for one in (case, channels):
+            programs.append(program_of(one, residual, store, shape, [Buffer("r", INT8, (2, 5, 6, 8), "input")]))
+        programs.append(program_of(channels, store=(*store[:3], affine({3: 1, 4: 1}, offsets[3])), out_shape=shape))
     dense = Case("dense", (3, 1, 1, 20), 9)
     programs.append(program_of(dense, store=(axis(0), axis(1, 1, 4)), out_shape=(3, 17)))
     check(programs)
@@ -163,6 +192,10 @@ LAYERS = [
     (Case("conv", (1, 16, 16, 16), 16, padding=SAME), 0.16),
     (Case("conv", (1, 49, 10, 1), 64, (10, 4), (2, 2), padding=(4, 5, 1, 1)), 0.28),
     (Case("dense", (1, 1, 1, 640), 128), 0.17),
+    (Case("depthwise", (1, 25, 5, 64), padding=SAME), 1.05),
+    (Case("depthwise", (1, 24, 24, 8), padding=SAME), 1.0),
+    (Case("depthwise", (1, 24, 24, 7), padding=SAME), 1.2),
+    (Case("depthwise", (1, 24, 24, 33), stride=(2, 2), padding=(0, 1, 0, 1)), 1.6),
 ]
 
 

@@ -6,9 +6,11 @@ Enters: nothing. Leaves: `KERNELS`. Invariant: every kernel here declines, with 
 from __future__ import annotations
 
 from aot.backends.cmsis_nn.helium.convolution import claim_convolution, claim_dense
+from aot.backends.cmsis_nn.helium.depthwise import claim_depthwise
 from aot.lower.implementation import Kernel
 
 KERNELS = (
     Kernel("helium conv", claim_convolution, "int8 convolution of any kernel, stride, dilation and padding", ("conv", "depthwise")),
+    Kernel("helium depthwise", claim_depthwise, "int8 depthwise convolution, sixteen channels at a time", ("depthwise",)),
     Kernel("helium dense", claim_dense, "int8 fully connected layer on any number of rows", ("dense",)),
 )

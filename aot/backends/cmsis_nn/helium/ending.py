@@ -9,7 +9,7 @@ Invariant: the same instructions serve all channels of a layer; what differs is 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -59,29 +59,33 @@ class Ending:
             return 3 + self._shifts_left
         return 3 + (self.shift is None)
 
-    def table(self, channels: Sequence[int], rows: int = 4) -> bytes:
-        """The bytes for the lanes of these channels; lanes beyond are zero."""
+    def table(self, channels: Sequence[int]) -> list[bytes]:
+        """The vectors for the lanes of these channels, at most four, the bias first; lanes beyond are zero."""
         form, chosen = self.form, np.asarray(channels, np.int64)
         if form.kind == "exact":
             assert form.left is not None
             columns = [self.bias, *([form.left] if self._shifts_left else []), form.multiplier, -form.right]
         else:
             columns = [self.bias, form.multiplier, form.offset, *([] if self.shift is not None else [-form.right])]
-        found = np.zeros((len(columns), rows), np.int64)
+        found = np.zeros((len(columns), 4), np.int64)
         for number, column in enumerate(columns):
             found[number, : len(chosen)] = column[chosen]
-        return (found & 0xFFFFFFFF).astype("<u4").tobytes()
+        return [row.tobytes() for row in (found & 0xFFFFFFFF).astype("<u4")]
 
-    def requantise(self, code: Helium, sums: Sequence[int], spares: tuple[int, int], table: int, number: int) -> None:
-        """q registers `sums` to the lanes that `narrow` takes. `table` (a register) steps over its vectors; `number` is free."""
+    def requantise(
+        self, code: Helium, sums: Sequence[int], spares: tuple[int, int], table: int, number: int, is_biased: bool = False
+    ) -> None:
+        """q registers `sums` to the lanes that `halve` takes. `table` (a register) steps over its vectors; `number` is free. is_biased:
+        the bias is in the sums already, and not in the table here."""
         spare, other = spares
 
-        def step(operation, *more) -> None:
+        def step(operation: Callable[[int, int, int], None]) -> None:
             code.vload_post(spare, table, 16, "w")
             for q in sums:
-                operation(q, q, spare, *more)
+                operation(q, q, spare)
 
-        step(code.vadd)
+        if not is_biased:
+            step(code.vadd)
         if self.form.kind == "saturate":
             step(code.vmulh)
             step(code.vadd)

@@ -13,7 +13,7 @@ from aot.errors import InternalError
 _LOADS = {"u8": (0x1E00, 1), "s16": (0x0E80, 1), "s32": (0x0F00, 1), "w": (0x1F00, 4)}
 _STORES = {"8": (0x1E00, 1), "16": (0x0E80, 1), "32": (0x0F00, 1), "w": (0x1F00, 4)}
 _BITS = {8: 0, 16: 1, 32: 2}
-LT, GE = 11, 10
+LT, GE, GT = 11, 10, 12
 REACH = 127
 """The largest offset of VLDRB and VSTRB."""
 
@@ -158,6 +158,15 @@ class Helium(Code):
         self._wide(0xF01F, _backwards(self.nbytes + 4 - start))
         self.halfwords[start // 2 - 1] = _backwards(self.nbytes - start)
 
+    def begin_loop(self, count: int) -> int:
+        """DLS: a loop of `count` (a register) turns; closed by `end_loop` with what this returns."""
+        self._wide(0xF040 | count, 0xE001)
+        return self.nbytes
+
+    def end_loop(self, start: int) -> None:
+        """LE."""
+        self._wide(0xF00F, _backwards(self.nbytes + 4 - start))
+
     # Scalars.
 
     def add_registers(self, to: int, a: int, b: int) -> None:
@@ -224,4 +233,4 @@ def _backwards(distance: int) -> int:
     return 0xC001 | (distance >> 1 & 1) << 11 | distance >> 2 << 1
 
 
-__all__ = ["GE", "LR", "LT", "REACH", "SAVED", "SP", "Helium"]
+__all__ = ["GE", "GT", "LR", "LT", "REACH", "SAVED", "SP", "Helium"]

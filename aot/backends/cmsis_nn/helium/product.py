@@ -57,7 +57,7 @@ class Product:
         for first in range(0, self.channels, LANES):
             chosen = range(first, min(first + LANES, self.channels))
             block = padded[first : first + LANES].reshape(len(chosen), -1, CHUNK)
-            found += block.transpose(1, 0, 2).tobytes() + self.ending.table(chosen)
+            found += block.transpose(1, 0, 2).tobytes() + b"".join(self.ending.table(chosen))
         return np.frombuffer(bytes(found), np.int32)
 
     @property

@@ -1,0 +1,283 @@
+"""Depthwise convolutions on Helium: row by row from the image, or from a ring of padded rows, of which each output row brings the new
+ones.
+
+Enters: contractions. Leaves: `Implementation`s, or the sentence why not.
+Invariant: nothing outside the image is read; the ring has room behind it for vectors that reach beyond a row.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from aot.backends.cmsis_nn.dsp.convolution import needed_rows
+from aot.backends.cmsis_nn.dsp.ending import Output
+from aot.backends.cmsis_nn.dsp.instructions import Dsp
+from aot.backends.cmsis_nn.fused import operands_of
+from aot.backends.cmsis_nn.helium.channels import VECTOR, Channels
+from aot.backends.cmsis_nn.helium.ending import Ending
+from aot.backends.cmsis_nn.helium.memory import pad_row
+from aot.backends.cmsis_nn.helium.rest import Rest
+from aot.backends.cmsis_nn.operands import Layer, read_layer
+from aot.backends.cmsis_nn.shared import Frame, emit_body
+from aot.graph.ir import DType
+from aot.graph.primitive import Geometry, Primitive
+from aot.llvm.emission import KernelFunction
+from aot.llvm.types import I32, Value
+from aot.lower.implementation import Cost, Implementation, Rows
+from aot.lower.inplace import elementwise_overwrites
+from aot.lower.program import Buffer, Program
+from aot.target import Target
+
+_LINE_NBYTES = 2048  # of scratch for results that something fused takes
+_MOST_TAPS = 128  # each has code of its own
+_SLACK = 2 * VECTOR  # bytes behind the ring
+
+
+def claim_depthwise(program: Program, instruction: Primitive, target: Target) -> Implementation | str:
+    """Depthwise convolutions of any kernel (up to 128 taps), stride, dilation, padding and multiplier."""
+    layer = read_layer(program, instruction, target, "depthwise", "mve")
+    if isinstance(layer, str):
+        return layer
+    height, width = layer.geometry.kernel
+    if height * width > _MOST_TAPS:
+        return f"a {height}x{width} kernel: more than {_MOST_TAPS} taps"
+    plan = _Plan(layer)
+    data = plan.product.table()
+    table = Buffer(f"{layer.instruction.out}.packed", DType.INT32, data.shape, "constant", data=data, align=4)
+    reads, constants = operands_of(program, layer.instruction, layer.split.rest)
+    cuts = "+".join(map(str, plan.product.cuts))
+    return Implementation(
+        kernel=f"depthwise {height}x{width}",
+        instruction=layer.instruction,
+        reads=reads,
+        writes=(layer.instruction.out,),
+        constants=(table, *constants),
+        emit=lambda function: _emit(function, plan, table.name),
+        scratch_nbytes=plan.scratch_nbytes,
+        overwrites=elementwise_overwrites(program, layer.instruction),
+        rows=Rows(layer.geometry.output[1], 1, lambda y0, y1: needed_rows(layer, y0, y1)),
+        style="ordered",
+        notes=(
+            plan.product.ending.note(),
+            f"{cuts} taps are summed in 16 bits, rows are read {'from a ring of padded ones' if plan.has_ring else 'in place'}",
+        ),
+        cost=plan.cost,
+    )
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """All decisions for one layer."""
+
+    layer: Layer
+    product: Channels = field(init=False)
+    has_ring: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        layer = self.layer
+        g = layer.geometry
+        channels, has_rest = g.output[3], layer.split.rest is not None
+        dense = has_rest or layer.out.pixel == channels
+        pixels = VECTOR // channels if channels < VECTOR and g.stride[1] == 1 and dense else 1
+        out_step = channels if has_rest else layer.out.pixel
+        product = Channels(
+            layer.weights,
+            Ending.of(layer),
+            pixels,
+            g.dilation[1] * channels,
+            pixels * g.stride[1] * channels,
+            pixels * out_step,
+        )
+        object.__setattr__(self, "product", product)
+        padded = g.pad_top or g.pad_left or _reach(g, 0) > g.input[1] or _reach(g, 1) > g.input[2]
+        object.__setattr__(self, "has_ring", bool(padded or g.multiplier > 1 or channels % VECTOR))
+
+    @property
+    def has_rest(self) -> bool:
+        return self.layer.split.rest is not None
+
+    @property
+    def slots(self) -> int:
+        """Rows of the ring."""
+        g = self.layer.geometry
+        return (g.kernel[0] - 1) * g.dilation[0] + 1
+
+    @property
+    def columns(self) -> int:
+        """Columns of a padded row."""
+        g = self.layer.geometry
+        return (g.output[2] - 1) * g.stride[1] + (g.kernel[1] - 1) * g.dilation[1] + 1
+
+    @property
+    def row_nbytes(self) -> int:
+        return self.columns * self.layer.geometry.output[3]
+
+    @property
+    def pointers_at(self) -> int:
+        """Where the pointers to a window's rows lie in scratch, behind the ring."""
+        return -(-(self.slots * self.row_nbytes + _SLACK) // 4) * 4 if self.has_ring else 0
+
+    @property
+    def line_at(self) -> int:
+        return self.pointers_at + 4 * self.layer.geometry.kernel[0]
+
+    @property
+    def most(self) -> int:
+        """Pixels at a time."""
+        width, channels = self.layer.geometry.output[2:]
+        if not self.has_rest:
+            return width
+        pixels = self.product.pixels
+        return min(width, max(1, _LINE_NBYTES // channels // pixels) * pixels)
+
+    @property
+    def scratch_nbytes(self) -> int:
+        line = self.most * self.layer.geometry.output[3] if self.has_rest else 0
+        return -(-(self.line_at + line) // 4) * 4
+
+    @property
+    def cost(self) -> Cost:
+        """Counted on the code."""
+        g = self.layer.geometry
+        row: float = self.product.instructions(g.output[2]) + 30 + 8 * g.kernel[0]
+        if self.has_rest:
+            row += 14 * g.output[2] * g.output[3]
+        if self.has_ring:
+            copied = 3 * self.row_nbytes / VECTOR if g.multiplier == 1 else 2 * self.row_nbytes + 5 * g.input[2] * g.input[3]
+            row += min(g.stride[0], self.slots) * (55 + copied)
+        return Cost(round(row * g.output[0] * g.output[1]), self.product.code_nbytes + 500)
+
+    @property
+    def code(self) -> tuple | None:
+        """All that the code depends on; None where something is fused behind, which is code of its own."""
+        layer = self.layer
+        return None if self.has_rest else (layer.geometry, layer.out, layer.instruction.left_zero_point, self.product.key)
+
+
+def _reach(g: Geometry, axis: int) -> int:
+    """Rows or columns of the input, with the padding before it, that the output needs."""
+    return (g.output[1 + axis] - 1) * g.stride[axis] + (g.kernel[axis] - 1) * g.dilation[axis] + 1
+
+
+def _emit(function: KernelFunction, plan: _Plan, table: str) -> None:
+    instruction = plan.layer.instruction
+    names = (instruction.left.buffer, instruction.out, table)
+    emit_body(function, names, lambda frame: _Emitter(frame, plan).emit(), "helium_depthwise", plan.code)
+
+
+@dataclass
+class _Emitter:
+    """Emits one layer's body."""
+
+    frame: Frame
+    plan: _Plan
+    dsp: Dsp = field(init=False)
+    output: Output = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.dsp = self.frame.dsp
+        self.output = Output(self.dsp, self.plan.layer)
+
+    def emit(self) -> None:
+        """All images, row by row."""
+        g, dsp, builder, out = self.plan.layer.geometry, self.dsp, self.dsp.builder, self.plan.layer.out
+        images, height, width, depth = g.input
+        y0, y1, row_nbytes = self.frame.y0, self.frame.y1, out.row * self.output.nbytes
+        first = dsp.at(self.frame.target, builder.add(builder.mul(y0, I32(row_nbytes)), I32(out.offset * self.output.nbytes)))
+        with dsp.repeat(images, [self.frame.source, first]) as carried:
+            number = I32(0) if images == 1 else builder.sub(I32(images), carried.index)
+            source, target = carried.values
+            with dsp.repeat(builder.sub(y1, y0), [y0, target, I32(0)]) as rows:
+                y, here, slot = rows.values
+                slot = self._window(source, y, slot)
+                self._row(here, number, y)
+                rows.next = (builder.add(y, I32(1)), dsp.at(here, row_nbytes), slot)
+            carried.next = (dsp.at(source, height * width * depth), dsp.at(target, out.image * self.output.nbytes))
+
+    def _row(self, target: Value, number: Value, y: Value) -> None:
+        """The pixels of an output row, whose window's rows are known."""
+        plan, dsp, builder = self.plan, self.dsp, self.dsp.builder
+        g = plan.layer.geometry
+        width, channels = g.output[2:]
+        pointers, line = dsp.at(self.frame.scratch, plan.pointers_at), dsp.at(self.frame.scratch, plan.line_at)
+        if not plan.has_rest:
+            plan.product.call(dsp, pointers, target, self.frame.table, I32(width), I32(0))
+            return
+        with dsp.until(I32(0), I32(width), [target]) as carried:
+            x, here = carried.index, carried.values[0]
+            left = builder.sub(I32(width), x)
+            count = builder.select(builder.icmp_signed("<", left, I32(plan.most)), left, I32(plan.most))
+            first = builder.mul(x, I32(g.stride[1] * channels))
+            plan.product.call(dsp, pointers, line, self.frame.table, count, first)
+            Rest(dsp, self.output, plan.layer).emit(line, here, count, (number, y, x))
+            forward = builder.mul(count, I32(plan.layer.out.pixel * self.output.nbytes))
+            carried.next = (builder.add(x, count), dsp.at(here, forward))
+
+    def _window(self, image: Value, y: Value, slot: Value) -> Value:
+        """Leave pointers to the window's rows in scratch. slot: byte of the ring where its first row is. Returns the next row's slot."""
+        plan, dsp, builder = self.plan, self.dsp, self.dsp.builder
+        g = plan.layer.geometry
+        top = builder.sub(builder.mul(y, I32(g.stride[0])), I32(g.pad_top))
+        pointers = dsp.at(self.frame.scratch, plan.pointers_at)
+        if not plan.has_ring:
+            nbytes = g.input[2] * g.input[3]
+            row = dsp.at(image, builder.mul(top, I32(nbytes)))
+            for number in range(g.kernel[0]):
+                self._point(pointers, number, dsp.at(row, number * g.dilation[0] * nbytes))
+            return slot
+        if g.stride[0] >= plan.slots:
+            self._fill(image, top, I32(0), I32(0))
+            following = slot
+        else:
+            fresh = builder.icmp_signed("==", y, self.frame.y0)
+            self._fill(image, top, slot, builder.select(fresh, I32(0), I32(plan.slots - g.stride[0])))
+            following = self._wrapped(builder.add(slot, I32(g.stride[0] * plan.row_nbytes)))
+        for number in range(g.kernel[0]):
+            at = self._wrapped(builder.add(slot, I32(number * g.dilation[0] * plan.row_nbytes)))
+            self._point(pointers, number, dsp.at(self.frame.scratch, at))
+        return following
+
+    def _point(self, pointers: Value, number: int, to: Value) -> None:
+        dsp = self.dsp
+        dsp.store_word(dsp.builder.ptrtoint(to, I32), pointers, 4 * number)
+
+    def _wrapped(self, at: Value) -> Value:
+        builder, end = self.dsp.builder, I32(self.plan.slots * self.plan.row_nbytes)
+        return builder.select(builder.icmp_signed(">=", at, end), builder.sub(at, end), at)
+
+    def _fill(self, image: Value, top: Value, slot: Value, first: Value) -> None:
+        """Rows `first` and on of a window, whose row 0 is input row `top` and lies at `slot`."""
+        plan, dsp, builder = self.plan, self.dsp, self.dsp.builder
+        start = self._wrapped(builder.add(slot, builder.mul(first, I32(plan.row_nbytes))))
+        with dsp.until(first, I32(plan.slots), [start]) as carried:
+            number, at = carried.index, carried.values[0]
+            self._copy(image, builder.add(top, number), dsp.at(self.frame.scratch, at))
+            carried.next = (builder.add(number, I32(1)), self._wrapped(builder.add(at, I32(plan.row_nbytes))))
+
+    def _copy(self, image: Value, row: Value, to: Value) -> None:
+        """An input row, padded and with each channel as many times as it has filters."""
+        plan, dsp, builder = self.plan, self.dsp, self.dsp.builder
+        g = plan.layer.geometry
+        channels, width, depth = g.output[3], g.input[2], g.input[3]
+        before = min(g.pad_left, plan.columns)
+        middle = max(0, min(width, plan.columns - before))
+        after = plan.columns - before - middle
+        exists = builder.icmp_unsigned("<", row, I32(g.input[1]))
+        source = dsp.at(image, builder.mul(builder.select(exists, row, I32(0)), I32(width * depth)))
+        zero_point, none = I32(plan.layer.instruction.left_zero_point), I32(0)
+        whole = [I32(before * channels), I32(middle * channels), I32(after * channels)]
+        if g.multiplier == 1:
+            empty = [I32(plan.columns * channels), none, none]
+            pad_row(dsp, to, source, [builder.select(exists, a, b) for a, b in zip(whole, empty, strict=True)], zero_point)
+            return
+        behind = pad_row(dsp, to, source, [builder.select(exists, whole[0], I32(plan.columns * channels)), none, none], zero_point)
+        if not middle:
+            return
+        with builder.if_then(exists):
+            with dsp.repeat(middle * depth, [source, behind]) as carried:
+                here, there = carried.values
+                value = dsp.byte(here)
+                for number in range(g.multiplier):
+                    dsp.store_byte(value, there, number)
+                carried.next = (dsp.at(here, 1), dsp.at(there, g.multiplier))
+            pad_row(dsp, carried.results[1], source, [whole[2], none, none], zero_point)
