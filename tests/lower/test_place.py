@@ -85,7 +85,8 @@ def test_a_thousand_random_sets(chunk: int, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.slow
-def test_mixed_alignments() -> None:
+def test_mixed_alignments(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search, "MAX_VISITS", 20_000)
     for seed in range(60):
         lives = random_lives(seed, aligns=(4, 8))
         assert_valid(lives, place(lives, 8), 8)
@@ -121,7 +122,9 @@ def test_the_exact_search_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
-def test_placement_repeats() -> None:
+def test_placement_repeats(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the search is cut short: it is by steps, not by time."""
+    monkeypatch.setattr(search, "MAX_VISITS", 20_000)
     for seed in range(20):
         lives = random_lives(seed)
         assert place(lives) == place(lives) == place(tuple(reversed(lives)))
