@@ -14,6 +14,7 @@ import pytest
 from aot.backends.cmsis_nn import thumb1
 from aot.backends.cmsis_nn.operands import Layer, read_layer
 from aot.backends.cmsis_nn.swar import lanes
+from aot.backends.cmsis_nn.thumb1.depthwise import cut_classes
 from aot.backends.cmsis_nn.thumb1.packing import pack
 from aot.graph.expr import axis
 from aot.lower.program import Buffer
@@ -39,7 +40,6 @@ from tests.graph.lowered import sweep
 pytest.importorskip("unicorn", reason="the emulator Unicorn is not installed")
 
 M0 = load_target("cortex-m0")
-KINDS = ("conv", "dense")
 
 
 def layer_of(case: Case) -> Layer:
@@ -56,6 +56,47 @@ def test_convolutions(part: int) -> None:
         fields = numbers(choice, choice["channels"])
         case = windowed(number, choice, channels=choice["channels"], weight=choice["weight"], **fields)
         check(program_of(case), number, target=M0, split=True)
+
+
+FILTERS = ((3, 3), (3, 3), (3, 1), (3, 2), (1, 1), (2, 2), (5, 5), (7, 2), (1, 5), (10, 4))
+
+
+@pytest.mark.parametrize("part", range(2))
+def test_depthwise(part: int) -> None:
+    choices = {**NUMBERS, **WINDOWS, "kernel": FILTERS, "depth": CHANNELS, "multiplier": (1, 1, 1, 2, 3)}
+    for number, choice in enumerate(sweep(15, part, weight=(127, 60, 10), **choices)):
+        fields = numbers(choice, choice["depth"] * choice["multiplier"])
+        case = windowed(number, choice, kind="depthwise", multiplier=choice["multiplier"], weight=choice["weight"], **fields)
+        check(program_of(case), number, target=M0, split=True)
+
+
+def test_depthwise_far_apart() -> None:
+    """Many channels, steps and kernels: offsets that no immediate holds, windows that see only padding, uneven columns."""
+    for number, case in enumerate(
+        (
+            Case("depthwise", (1, 3, 7, 300), padding=(1, 1, 1, 1), weight=60),
+            Case("depthwise", (1, 3, 23, 5), kernel=(2, 3), dilation=(1, 9), stride=(1, 5)),
+            Case("depthwise", (1, 40, 3, 3), kernel=(31, 1), weight=20),
+            Case("depthwise", (1, 2, 30, 3), kernel=(1, 25), padding=(0, 0, 12, 12), weight=40),
+            Case("depthwise", (1, 2, 2, 3), kernel=(2, 2), padding=(3, 0, 4, 0), stride=(1, 1)),
+            Case("depthwise", (1, 2, 2, 3), kernel=(1, 1), padding=(0, 0, 4, 0), stride=(1, 9)),
+        )
+    ):
+        check(program_of(case), number, target=M0)
+        check(program_of(replace(case, scales=(0.3,))), number, target=M0)
+
+
+def test_classes_are_proven() -> None:
+    rng = np.random.default_rng(3)
+    for taps, largest in ((9, 60), (9, 127), (25, 80), (1, 127), (4, 127)):
+        weights = rng.integers(-largest, largest + 1, (40, taps))
+        weights[0] = 127
+        classes = cut_classes(weights)
+        assert sorted(n for _, channels in classes for n in channels) == list(range(40)) and len(classes) <= 3
+        for sizes, channels in classes:
+            ends = np.cumsum(sizes)
+            groups = [tuple(range(end - size, end)) for size, end in zip(sizes, ends.tolist(), strict=True)]
+            lanes.check(weights[channels], groups)
 
 
 def test_dense() -> None:
@@ -102,7 +143,7 @@ def test_an_image_too_large_for_offsets() -> None:
     check(program_of(case), target=M0)
 
 
-@pytest.mark.parametrize("case", [case for case in UNALIGNED if case.kind in KINDS], ids=str)
+@pytest.mark.parametrize("case", UNALIGNED, ids=str)
 def test_activations_at_odd_addresses(case: Case) -> None:
     check(program_of(case), align=1, target=M0, split=True)
     shape = program_of(case)["y"].shape
@@ -110,7 +151,7 @@ def test_activations_at_odd_addresses(case: Case) -> None:
 
 
 @pytest.mark.parametrize("scales", [(), (1.7,)])
-@pytest.mark.parametrize("case", [case for case in FUSABLE if case.kind in KINDS], ids=str)
+@pytest.mark.parametrize("case", FUSABLE, ids=str)
 def test_fused_operand(case: Case, scales: tuple[float, ...]) -> None:
     case = replace(case, scales=case.scales or scales)
     shape = program_of(case)["y"].shape
@@ -125,7 +166,7 @@ def test_fused_operand(case: Case, scales: tuple[float, ...]) -> None:
 
 
 def test_weights_of_minus_128_and_extreme_inputs() -> None:
-    for kind, image in (("conv", (1, 4, 4, 6)), ("dense", (1, 1, 1, 40)), ("dense", (5, 1, 1, 40))):
+    for kind, image in (("conv", (1, 4, 4, 6)), ("depthwise", (1, 4, 4, 6)), ("dense", (1, 1, 1, 40)), ("dense", (5, 1, 1, 40))):
         for seed in (3, 6):  # inputs_of makes these all -128 or 127
             program = program_of(Case(kind, image, 6, seed=seed))
             check(program, seed, target=M0)
@@ -134,8 +175,9 @@ def test_weights_of_minus_128_and_extreme_inputs() -> None:
             check(program, seed, target=M0)
 
 
-def test_parts_of_larger_outputs() -> None:
-    case = Case("conv", (2, 5, 6, 8), 8, padding=(1, 1, 1, 1))
+@pytest.mark.parametrize("kind", ["conv", "depthwise"])
+def test_parts_of_larger_outputs(kind: str) -> None:
+    case = Case(kind, (2, 5, 6, 8), 8, padding=(1, 1, 1, 1))
     shape, store = (3, 8, 9, 15), tuple(axis(number, 1, offset) for number, offset in enumerate((1, 2, 3, 4)))
     check(program_of(case, store=store, out_shape=shape), target=M0, split=True, background=77)
     program = program_of(case, residual, store, shape, [Buffer("r", INT8, (2, 5, 6, 8), "input")])
@@ -151,6 +193,10 @@ LAYERS = [
     ("conv 1x1 256->256, 3x3", Case("conv", (1, 3, 3, 256), 256, (1, 1)), 2.0),
     ("conv 3x3 3->16, 16x16", Case("conv", (1, 16, 16, 3), 16, padding=SAME), 2.75),
     ("conv 3x3 16->16, 8x8", Case("conv", (1, 8, 8, 16), 16, padding=SAME), 2.0),
+    ("depthwise 3x3 64, 25x5", Case("depthwise", (1, 25, 5, 64), padding=SAME), 5.3),
+    ("depthwise 3x3 8, 24x24", Case("depthwise", (1, 24, 24, 8), padding=SAME), 5.0),
+    ("depthwise 3x3 64, 3x3", Case("depthwise", (1, 3, 3, 64), padding=SAME), 7.0),
+    ("depthwise 3x3 8 stride 2, 24x24", Case("depthwise", (1, 24, 24, 8), stride=(2, 2), padding=(0, 1, 0, 1)), 6.2),
     ("conv 10x4 1->64 stride 2", Case("conv", (1, 49, 10, 1), 64, (10, 4), (2, 2), padding=(4, 5, 1, 1)), 2.6),
     ("dense 640->128", Case("dense", (1, 1, 1, 640), 128), 1.8),
 ]
@@ -173,7 +219,7 @@ def test_cost(name: str, case: Case, ceiling: float) -> None:
 
 @pytest.mark.parametrize("name", ["cortex-m3", "cortex-m4", "cortex-m55", "riscv32"])
 def test_other_cores_are_declined(name: str) -> None:
-    for case in (Case(), Case("dense", (1, 1, 1, 8), 8)):
+    for case in (Case(), Case("depthwise"), Case("dense", (1, 1, 1, 8), 8)):
         program = program_of(case)
         answers = [kernel.claim(program, program.instructions[0], load_target(name)) for kernel in thumb1.KERNELS]
         assert all(isinstance(answer, str) and ("Armv6-M" in answer or answer.startswith("not a")) for answer in answers)

@@ -52,6 +52,11 @@ INSTRUCTIONS: list[tuple[str, Callable[[Code], None]]] = [
     ("mvns r1, r1", lambda code: code.mvns(1, 1)),
     ("cmp r1, r2", lambda code: code.cmp(1, 2)),
     ("cmp r1, #255", lambda code: code.cmp_number(1, 255)),
+    ("cmp r6, r8", lambda code: code.cmp_any(6, 8)),
+    ("str r1, [r2, r3]", lambda code: code.str_at(1, 2, 3)),
+    ("subs r5, #56", lambda code: code.move(5, -56, 1)),
+    ("movs r1, #1\nlsls r1, r1, #8\nadds r1, #4\nsubs r5, r5, r1", lambda code: code.move(5, -260, 1)),
+    ("movs r1, #1\nlsls r1, r1, #8\nadds r5, r5, r1", lambda code: code.move(5, 256, 1)),
     ("bx lr", lambda code: code.bx(LR)),
 ]
 BRANCHES = """a: movs r0, #1
@@ -111,6 +116,7 @@ REFUSED: list[tuple[str, Callable[[Code], None]]] = [
     ("a shift by 0", lambda code: code.asrs(0, 1, 0)),
     ("a shift by 32", lambda code: code.lsls(0, 1, 32)),
     ("r8 is no low register", lambda code: code.muls(8, 1)),
+    ("CMP of two low", lambda code: code.cmp_any(0, 1)),
     ("no such list", lambda code: code.ldm(0, (0, 1))),
     ("no such list", lambda code: code.stm(0, (2, 1))),
     ("no such list", lambda code: code.push((PC,))),

@@ -6,6 +6,7 @@ Enters: nothing. Leaves: `KERNELS`. Invariant: every kernel here declines, with 
 from __future__ import annotations
 
 from aot.backends.cmsis_nn.thumb1.convolution import claim_convolution, claim_dense
+from aot.backends.cmsis_nn.thumb1.depthwise import claim_depthwise
 from aot.lower.implementation import Kernel
 
 KERNELS = (
@@ -14,6 +15,9 @@ KERNELS = (
         claim_convolution,
         "int8 convolution of any kernel: two products a multiplication",
         ("conv", "depthwise"),
+    ),
+    Kernel(
+        "depthwise, two rows a word", claim_depthwise, "int8 depthwise convolution: two products a multiplication", ("depthwise",)
     ),
     Kernel("dense, two channels a word", claim_dense, "int8 fully connected layer on any number of rows", ("dense",)),
 )

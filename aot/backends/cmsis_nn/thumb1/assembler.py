@@ -97,6 +97,10 @@ class Code:
         """At base + a register."""
         self._add(0x5400, _low(offset) << 6, _low(base) << 3, _low(value))
 
+    def str_at(self, value: int, base: int, offset: int) -> None:
+        """At base + a register."""
+        self._add(0x5000, _low(offset) << 6, _low(base) << 3, _low(value))
+
     # Arithmetic. ADD and MOV that take high registers leave the flags alone; all others set them.
 
     def mov(self, to: int, value: int) -> None:
@@ -118,6 +122,18 @@ class Code:
     def add_number(self, to: int, number: int) -> None:
         """to += a number from -255 to 255."""
         self._add(0x3800 if number < 0 else 0x3000, _low(to) << 8, _fits(abs(number), 8, 1))
+
+    def move(self, to: int, nbytes: int, spare: int) -> None:
+        """to += any number; a spare register where it is not small."""
+        if abs(nbytes) <= 255:
+            if nbytes:
+                self.add_number(to, nbytes)
+            return
+        self.number(spare, abs(nbytes))
+        if nbytes < 0:
+            self.subs(to, to, spare)
+        else:
+            self.adds(to, to, spare)
 
     def add_sp(self, to: int, offset: int) -> None:
         """to = sp + offset."""
@@ -180,6 +196,12 @@ class Code:
 
     def _alu(self, opcode: int, to: int, value: int) -> None:
         self._add(0x4000, opcode << 6, _low(value) << 3, _low(to))
+
+    def cmp_any(self, a: int, b: int) -> None:
+        """CMP of any registers; the encoding is for at least one high one."""
+        if a < 8 and b < 8:
+            raise InternalError("CMP of two low registers")
+        self._add(0x4500, a >> 3 << 7, b << 3, a & 7)
 
     def cmp_number(self, a: int, number: int) -> None:
         self._add(0x2800, _low(a) << 8, _fits(number, 8, 1))

@@ -30,7 +30,7 @@ _PARTIAL: Sequence[int] = (8, 9, 10)
 _SUMS: Sequence[int] = (11, 12, LR)
 _OUT, _COUNT, _CHUNKS, _SOURCE, _OFFSETS, _STREAM, _PARTS, _FIRST = range(0, 32, 4)  # slots at the stack pointer
 _INPUTS = 32  # bytes from the stack pointer to the inputs' words
-_PUSHED_NBYTES = 36
+PUSHED_NBYTES = 36
 _UNROLL = 16  # inputs that are gathered without a loop
 
 
@@ -72,7 +72,7 @@ class Product:
         code = self.code
         type = ir.FunctionType(ir.VoidType(), [POINTER] * 5)
         purpose = f"lanes_{hashlib.sha256(code).hexdigest()[:12]}"
-        function = machine_code(dsp.function, purpose, type, code, _PUSHED_NBYTES + self.frame_nbytes)
+        function = machine_code(dsp.function, purpose, type, code, PUSHED_NBYTES + self.frame_nbytes)
         dsp.builder.call(function, [source, offsets, table, out, parts])
 
     @cached_property
@@ -102,7 +102,7 @@ class _Assembly:
         product, code = self.product, self.code
         enter(code)
         if self.splits:
-            code.ldr(4, SP, _PUSHED_NBYTES)
+            code.ldr(4, SP, PUSHED_NBYTES)
         code.move_sp(-product.frame_nbytes)
         code.str(3, SP, _OUT)
         if self.splits:
@@ -276,14 +276,14 @@ class _Assembly:
                 if self.product.rescaling is None:
                     code.str(register, 5, nbytes * number)
                 else:
-                    rescale(code, self.product.rescaling, register)
+                    rescale(code, self.product.rescaling, register, _TABLE)
                     code.strb(1, 5, number)
         code.add_number(5, nbytes * live)
         code.str(5, SP, _OUT)
 
 
 def enter(code: Code) -> None:
-    """Save all registers that a function must keep: `_PUSHED_NBYTES`. Destroys r4 to r7."""
+    """Save all registers that a function must keep: `PUSHED_NBYTES`. Destroys r4 to r7."""
     code.push((4, 5, 6, 7, LR))
     for register in range(4, 8):
         code.mov(register, register + 4)
@@ -297,10 +297,10 @@ def leave(code: Code) -> None:
     code.pop((4, 5, 6, 7, PC))
 
 
-def rescale(code: Code, rescaling: Rescaling, sum: int) -> None:
-    """r1 = the int8 of a sum (r0 or r4), from the constants at r6. Destroys r2, r3, r7 and the sum."""
+def rescale(code: Code, rescaling: Rescaling, sum: int, table: int) -> None:
+    """r1 = the int8 of a sum (r0 or r4), from the constants at `table`, which goes on. Destroys r2, r3, r7 and the sum."""
     if rescaling.limits is not None:
-        code.ldm(_TABLE, (1, 2))
+        code.ldm(table, (1, 2))
         for limit, condition in ((1, GE), (2, LE)):
             inside = code.fresh()
             code.cmp(sum, limit)
@@ -309,10 +309,10 @@ def rescale(code: Code, rescaling: Rescaling, sum: int) -> None:
             code.label(inside)
     own = [] if isinstance(rescaling.right, int) else [7]
     if rescaling.shift is None:
-        code.ldm(_TABLE, [1, 3, *own])
+        code.ldm(table, [1, 3, *own])
         code.muls(1, sum)
     else:
-        code.ldm(_TABLE, [1, 2, 3, *own])
+        code.ldm(table, [1, 2, 3, *own])
         code.muls(1, sum)
         code.muls(2, sum)
         if rescaling.shift:
@@ -320,7 +320,7 @@ def rescale(code: Code, rescaling: Rescaling, sum: int) -> None:
         code.adds(1, 1, 2)
     code.adds(1, 1, 3)
     if rescaling.correction is not None:
-        code.ldm(_TABLE, (2, 3))
+        code.ldm(table, (2, 3))
         code.adds(2, 2, sum)
         code.asrs(2, 2, 31)
         code.ands(2, 3)
