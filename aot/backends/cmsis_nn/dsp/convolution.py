@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from math import prod
 
+from aot.backends.cmsis_nn.dsp.costs import core, gathered
 from aot.backends.cmsis_nn.dsp.ending import Output
 from aot.backends.cmsis_nn.dsp.finish import Finish, finish_block
 from aot.backends.cmsis_nn.dsp.gather import Patches, Pixels, gather_run
@@ -23,7 +24,7 @@ from aot.graph.ir import DType
 from aot.graph.primitive import Contract, Primitive
 from aot.llvm.emission import KernelFunction
 from aot.llvm.types import I32, Value
-from aot.lower.implementation import Implementation, Rows
+from aot.lower.implementation import Cost, Implementation, Rows
 from aot.lower.inplace import elementwise_overwrites
 from aot.lower.program import Buffer, Program
 from aot.target import Target
@@ -78,6 +79,7 @@ def _implementation(program: Program, layer: Layer, kernel: str) -> Implementati
         overwrites=elementwise_overwrites(program, instruction),
         rows=Rows(layer.geometry.output[1], plan.rows_per_step, plan.needs),
         style="ordered",
+        cost=plan.cost,
         notes=(str(packed.form), f"a block is {packed.tile.pixels} x {2 * packed.tile.pairs} (pixels x channels)"),
     )
 
@@ -130,6 +132,33 @@ class _Plan:
             self.by_rows,
             self.rows_per_step,
         )
+
+    @property
+    def cost(self) -> Cost:
+        """What the layer is expected to take."""
+        layer, packed, pixels = self.layer, self.packed, self.tile.pixels
+        images, height, width, _ = layer.geometry.output
+        lines, run = (height, width) if self.by_rows else (height // self.rows_per_step, width * self.rows_per_step)
+        blocks, left = divmod(run, pixels)
+        if not self.by_rows:
+            lines, (blocks, left) = 1, divmod(height * width, pixels)
+        block, gather = core(layer, packed, pixels, pixels, self.tile.unroll), gathered(layer, self.patches, pixels)
+        single, one = core(layer, packed, 1, pixels, self.tail_unroll), gathered(layer, self.patches, 1)
+        instructions = blocks * (block.instructions + gather.instructions + 12) + left * (single.instructions + one.instructions)
+        return Cost(
+            int(images * (lines * (instructions + 20) + 30)),
+            int(gather.code_nbytes + 120),
+            (
+                (f"core {self.tile} {packed.code}", int(block.code_nbytes)),
+                *([(f"tail {self.tile} {packed.code}", int(single.code_nbytes))] if self.has_tail else []),
+            ),
+        )
+
+    @property
+    def tail_unroll(self) -> int:
+        """Words in a turn of the loop over single pixels at the end."""
+        steps = range(_TAIL_UNROLL, 0, -1 if self.packed.interleaved else -2)  # plain weights come for two words at a time
+        return next(step for step in steps if self.tile.words % step == 0)
 
     def needs(self, y0: int, y1: int) -> tuple[int, int]:
         """Input rows that output rows [y0, y1) read."""
@@ -283,13 +312,12 @@ class _Emitter:
         """`left` pixels one by one, from their slots, or gathered into the first slot."""
         plan, dsp = self.plan, self.dsp
         tile, depth = plan.tile, plan.layer.geometry.input[3]
-        steps = range(_TAIL_UNROLL, 0, -1 if plan.packed.interleaved else -2)  # plain weights come for two words at a time
-        core = Core(plan.packed, 1, tile.pixels, next(step for step in steps if tile.words % step == 0))
+        single = Core(plan.packed, 1, tile.pixels, plan.tail_unroll)
         with dsp.repeat(left, [at[0], self._slots, block.out, block.column]) as carried:
             source, slot, out, column = carried.values
             if plan.patches.contiguous:
                 gather_run(dsp, source, slot, depth, Pixels(1, 0, tile.pixels, plan.patches.aligned))
-            self._product(core, _Block(block.image, block.row, column, block.number, out), slot, 1)
+            self._product(single, _Block(block.image, block.row, column, block.number, out), slot, 1)
             forward = dsp.at(out, plan.layer.out.pixel * self.output.nbytes)
             if plan.patches.contiguous:
                 carried.next = (dsp.at(source, depth), slot, forward, dsp.builder.add(column, I32(1)))
