@@ -4,7 +4,7 @@ Enters: each channel's multiplier, shift and reachable accumulator range, the ou
 Invariant: requantisation with a clamp is a monotone step function, so its thresholds (the smallest accumulator that gives at least
 k, for each k) fix it; a `Form` has the same thresholds inside the reachable range, which is a proof by integers, not a test.
 
-The forms, for u = (acc + delta) << pre and all of a layer's channels alike:
+The forms, for u = (acc + delta) * factor << pre (factor is 1 but for kernels that sum multiples) and all of a layer's channels alike:
 * saturate: y = SSAT8((offset + (u * multiplier >> 32)) >> right)                                      SMMLA, SSAT
 * signed:   the same with offset + (u < 0 ? correction : 0); delta is 0                                AND, SMMLA, ADD, SSAT
 * exact:    SMULL and both roundings, with each channel's own shifts; for wrapping or ill-conditioned layers
@@ -71,6 +71,7 @@ class Form:
     clamp: tuple[int, int] | None
     zero_point: int = 0
     left: np.ndarray | None = None
+    factor: int = 1
 
     def __str__(self) -> str:
         how = {"saturate": "SMMLA, SSAT", "signed": "AND, SMMLA, ADD, SSAT", "exact": "both roundings as TFLite spells them"}[
@@ -91,16 +92,19 @@ def tflite(stage: Stage, acc: np.ndarray) -> np.ndarray:
     return _wrap32(rounded + stage.zero_point)
 
 
-def solve(stage: Stage, pre_choices: tuple[np.ndarray, ...], kinds: Sequence[Kind] = ("saturate", "signed")) -> Form:
+def solve(
+    stage: Stage, pre_choices: tuple[np.ndarray, ...], kinds: Sequence[Kind] = ("saturate", "signed"), factor: int = 1
+) -> Form:
     """The cheapest form. `pre_choices`: for each choice the left shift of every channel, in the order to try; a choice whose
-    shifted accumulators leave int32 is skipped. kinds: what the kernel has instructions for, apart from exact."""
+    shifted accumulators leave int32 is skipped. kinds: what the kernel has instructions for, apart from exact. factor: what the
+    kernel's accumulators are multiplied by (an exact form does not regard it)."""
     if not is_regular(stage):
         return _exact(stage, np.zeros(stage.channels, np.int64))
     thresholds = _thresholds(stage)
     for uniform in (True, False):
         for kind in kinds:
             for pre in pre_choices:
-                form = _attempt(stage, thresholds, kind, np.asarray(pre, np.int64), uniform)
+                form = _attempt(stage, thresholds, kind, np.asarray(pre, np.int64), uniform, factor)
                 if form is not None:
                     _prove(stage, form, thresholds)
                     return form
@@ -185,7 +189,7 @@ def apply(form: Form, acc: np.ndarray) -> np.ndarray:
     pre, delta, multiplier, offset, correction, right = (
         array.reshape(-1, *tail) for array in (form.pre, form.delta, form.multiplier, form.offset, form.correction, form.right)
     )
-    u = (acc + delta) << pre
+    u = (acc + delta) * form.factor << pre
     total = offset + np.where(u < 0, correction, 0) + ((u * multiplier) >> 32)
     y = np.clip(total >> (right + pre), -128, 127)
     return y if form.clamp is None else np.clip(y, *form.clamp)
@@ -242,17 +246,17 @@ def thresholds_of(stage: Stage, levels: np.ndarray) -> np.ndarray:
     return np.where(multiplier == 0, np.where(bar <= 0, -_FAR, _FAR), threshold)
 
 
-def _attempt(stage: Stage, thresholds: np.ndarray, kind: Kind, pre: np.ndarray, uniform: bool) -> Form | None:
+def _attempt(stage: Stage, thresholds: np.ndarray, kind: Kind, pre: np.ndarray, uniform: bool, factor: int) -> Form | None:
     """A form of this kind, or None."""
     levels, clamp = _levels(stage)
     live = _live(stage, thresholds)
-    too_large = np.maximum(-stage.acc_low, stage.acc_high) << pre >= 1 << 31
+    too_large = np.maximum(-stage.acc_low, stage.acc_high) * factor << pre >= 1 << 31
     if (live & too_large).any():
         return None
     zeros = np.zeros(stage.channels, np.int64)
     for right in _shifts(stage, pre, live, uniform):
-        form = Form(kind, pre, zeros, zeros, zeros, zeros, right, uniform, clamp)
-        for multiplier in _scaled(stage, right, live):
+        form = Form(kind, pre, zeros, zeros, zeros, zeros, right, uniform, clamp, factor=factor)
+        for multiplier in _scaled(stage, right, live, factor):
             found = _fit(stage, thresholds, levels, replace(form, multiplier=multiplier))
             if found is not None:
                 return found
@@ -271,14 +275,15 @@ def _shifts(stage: Stage, pre: np.ndarray, live: np.ndarray, uniform: bool) -> l
     return [right for right in found if (right + pre >= 0).all()]
 
 
-def _scaled(stage: Stage, right: np.ndarray, live: np.ndarray) -> list[np.ndarray]:
-    """Candidate multipliers: TFLite's, scaled to the layer's shift, rounded to nearest, down and up. 0 for a constant channel."""
+def _scaled(stage: Stage, right: np.ndarray, live: np.ndarray, factor: int) -> list[np.ndarray]:
+    """Candidate multipliers: TFLite's, scaled to the layer's shift and the factor, rounded to nearest, down and up. 0 for a constant
+    channel."""
     dropped = -(stage.shift + 1 + right)
-    by = np.maximum(dropped, 0)
+    divisor = np.int64(factor) << np.maximum(dropped, 0)
     exact = stage.multiplier << np.maximum(-dropped, 0)
-    down = exact >> by
-    nearest = (exact + np.where(by > 0, np.int64(1) << np.maximum(by - 1, 0), 0)) >> by
-    rounded = [nearest, down, down + 1] if (by > 0).any() else [exact]
+    down = exact // divisor
+    nearest = (exact + divisor // 2) // divisor
+    rounded = [nearest, down, down + 1] if (divisor > 1).any() else [exact]
     return [np.where(live, np.minimum(candidate, (1 << 31) - 1), 0) for candidate in rounded]
 
 
@@ -321,11 +326,11 @@ def _bounds(
 ) -> Bounds:
     """For each channel [L, U): where delta * step + offset * 2^32 must lie for the form to step exactly at the thresholds.
 
-    With step = multiplier << pre and unit = 2^(32 + right + pre), level k is reached at acc iff acc * step + O >= k * unit. So O
+    With step = multiplier * factor << pre and unit = 2^(32 + right + pre), level k is reached at acc iff acc * step + O >= k * unit. So O
     is at least k * unit - T * step, and less than k * unit - (T - 1) * step; thresholds out of reach bind at the ends of the range.
     The differences are small although their terms pass int64: they are taken modulo 2^64, relative to the zero point.
     """
-    step = form.multiplier << form.pre
+    step = form.multiplier * form.factor << form.pre
     scale = form.right + form.pre
     relative = (levels - stage.zero_point)[None, :].astype(np.uint64)
     unit = np.uint64(1) << (32 + scale).astype(np.uint64)
@@ -372,11 +377,12 @@ def _offset(low: int, high: int) -> int | None:
 
 def _offset_and_delta(stage: Stage, form: Form, n: int, low: int, high: int) -> tuple[int, int] | None:
     """(C, delta) with low <= delta * step + C * 2^32 < high and delta nearest to 0."""
-    step, pre = int(form.multiplier[n]) << int(form.pre[n]), int(form.pre[n])
+    unit = form.factor << int(form.pre[n])
+    step = int(form.multiplier[n]) * unit
     for delta in islice(_deltas(step, low, high - low), 4):
         offset = -((-(low - delta * step)) >> 32)
         least, most = (int(stage.acc_low[n]) + delta, int(stage.acc_high[n]) + delta) if step else (0, 0)
-        ends = [(acc << pre, offset + (((acc << pre) * int(form.multiplier[n])) >> 32)) for acc in (least, most)]
+        ends = [(acc * unit, offset + ((acc * step) >> 32)) for acc in (least, most)]
         if _is_int32(offset) and all(_is_int32(u) and _is_int32(total) for u, total in ends):
             return offset, delta
     return None
@@ -404,7 +410,7 @@ def _in_range(stage: Stage, form: Form) -> bool:
     """Whether u, the offsets and their sums stay in int32 (int64 arrays hold them all exactly here)."""
     limit = 1 << 31
     ends = np.stack([stage.acc_low, stage.acc_high], 1) + form.delta[:, None]
-    u = np.where(form.multiplier[:, None] == 0, 0, ends << form.pre[:, None])
+    u = np.where(form.multiplier[:, None] == 0, 0, ends * form.factor << form.pre[:, None])
     total = form.offset[:, None] + ((u * form.multiplier[:, None]) >> 32)
     parts = (u, total, total + form.correction[:, None], form.offset, form.correction)
     return all(((part >= -limit) & (part < limit)).all() for part in parts)

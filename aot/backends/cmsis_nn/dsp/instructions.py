@@ -138,14 +138,37 @@ class Dsp:
         """acc + a.high * b.low."""
         return self._call("smlatb", a, b, acc)
 
+    def smuad(self, a: Value, b: Value) -> Value:
+        """a.low * b.low + a.high * b.high."""
+        return self._call("smuad", a, b)
+
+    def sadd16(self, a: Value, b: Value) -> Value:
+        """Sums of halves."""
+        return self._call("sadd16", a, b)
+
+    def ssub16(self, a: Value, b: Value) -> Value:
+        """Differences of halves."""
+        return self._call("ssub16", a, b)
+
+    def uxtb16(self, x: Value) -> Value:
+        """Bytes 0 and 2, zero-extended to halves."""
+        return self._call("uxtb16", x)
+
+    def uxtb16_odd(self, x: Value) -> Value:
+        """Bytes 1 and 3, zero-extended to halves: UXTB16 with ROR #8."""
+        return self.uxtb16(self._rotated(x))
+
+    def _rotated(self, x: Value) -> Value:
+        type = ir.FunctionType(I32, [I32, I32, I32])
+        return self.builder.call(self.function.intrinsic("llvm.fshr.i32", type), [x, x, I32(8)])
+
     def sxtb16(self, x: Value) -> Value:
         """Bytes 0 and 2, sign-extended to halves."""
         return self._call("sxtb16", x)
 
     def sxtb16_odd(self, x: Value) -> Value:
         """Bytes 1 and 3, sign-extended to halves: SXTB16 with ROR #8."""
-        type = ir.FunctionType(I32, [I32, I32, I32])
-        return self.sxtb16(self.builder.call(self.function.intrinsic("llvm.fshr.i32", type), [x, x, I32(8)]))
+        return self.sxtb16(self._rotated(x))
 
     def pack(self, low: Value, high: Value) -> Value:
         """PKHBT: the low halves of `low` and `high`, the latter above."""
