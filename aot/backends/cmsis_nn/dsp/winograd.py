@@ -59,8 +59,9 @@ def claim_winograd(program: Program, instruction: Primitive, target: Target) -> 
         return form
     tiles = _tiles(layer)
     packed = pack(layer, form, channels, 8 // tiles.at_once)
-    weights = Buffer(f"{instruction.out}.winograd", DType.INT32, packed.data.shape, "constant", data=packed.data, align=4)
-    reads, constants = operands_of(program, instruction, layer.split.rest)
+    out = layer.instruction.out
+    weights = Buffer(f"{out}.winograd", DType.INT32, packed.data.shape, "constant", data=packed.data, align=4)
+    reads, constants = operands_of(program, layer.instruction, layer.split.rest)
     made = []
     for unroll in _unrolls(packed.pairs):
         plan = _Plan(layer, tiles, packed, unroll)
@@ -69,7 +70,7 @@ def claim_winograd(program: Program, instruction: Primitive, target: Target) -> 
                 kernel="winograd 3x3",
                 instruction=instruction,
                 reads=reads,
-                writes=(instruction.out,),
+                writes=(out,),
                 constants=(weights, *constants),
                 emit=lambda function, plan=plan: _emit(function, plan, weights.name),
                 scratch_nbytes=8 * tiles.row_nbytes,

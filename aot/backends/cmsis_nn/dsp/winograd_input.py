@@ -88,8 +88,9 @@ class Tiles:
         quads, rest = divmod(self.geometry.input[3], 4)
         if quads:
             with dsp.repeat(quads, [row, into]) as carried:
-                self._quad(dsp, *carried.values, 4)
-                carried.next = (dsp.at(carried.values[0], 4), dsp.at(carried.values[1], 8 * self.room))
+                here, there = carried.values
+                self._quad(dsp, here, there, 4)
+                carried.next = (dsp.at(here, 4), dsp.at(there, 8 * self.room))
             row, into = carried.results
         if rest:
             self._quad(dsp, row, into, rest)
