@@ -57,9 +57,25 @@ def test_depthwise(part: int) -> None:
         check(program_of(case), number, target=M3, split=True)
 
 
+def test_convolutions_of_one_channel() -> None:
+    choices = {**NUMBERS, **WINDOWS, "kernel": KERNELS, "kind": ("conv", "depthwise"), "channels": (1, 1, 2, 3, 8)}
+    for number, choice in enumerate(sweep(12, 5, depth=(1,), **choices)):
+        fields = numbers(choice, choice["channels"])
+        kind = (
+            {"channels": choice["channels"]}
+            if choice["kind"] == "conv"
+            else {"kind": "depthwise", "multiplier": choice["channels"]}
+        )
+        check(program_of(windowed(number, choice, **kind, **fields)), number, target=M3, split=True)
+    for kind in ("conv", "depthwise"):
+        case = Case(kind, (2, 6, 5, 1), 3, multiplier=3, padding=(1, 1, 1, 1))
+        program = program_of(case, residual, extra=[Buffer("r", INT8, (2, 6, 5, 3), "input")])
+        assert check(program, target=M3, split=True).kernel == "depthwise 3x3"
+
+
 def test_dense() -> None:
     choices = {**NUMBERS, "rows": (1, 1, 2, 3, 5, 8), "depth": (*CHANNELS, 64, 100, 640), "channels": CHANNELS}
-    for number, choice in enumerate(sweep(40, 9, weight=(127, 60, 10), **choices)):
+    for number, choice in enumerate(sweep(24, 9, weight=(127, 60, 10), **choices)):
         image = (choice["rows"], 1, 1, choice["depth"])
         fields = {**numbers(choice, choice["channels"]), "weight": choice["weight"]}
         if choice["rows"] * choice["channels"] > 1:
@@ -130,7 +146,7 @@ LAYERS = [
     ("depthwise 3x3 64, 25x5", Case("depthwise", (1, 25, 5, 64), padding=SAME), 2.65),
     ("depthwise 3x3 8, 24x24", Case("depthwise", (1, 24, 24, 8), padding=SAME), 2.65),
     ("depthwise 3x3 64, 3x3", Case("depthwise", (1, 3, 3, 64), padding=SAME), 4.10),
-    ("depthwise 3x3 8 stride 2, 24x24", Case("depthwise", (1, 24, 24, 8), stride=(2, 2), padding=(0, 1, 0, 1)), 3.45),
+    ("depthwise 3x3 8 stride 2, 24x24", Case("depthwise", (1, 24, 24, 8), stride=(2, 2), padding=(0, 1, 0, 1)), 3.05),
     ("conv 1x1 64->64, 1x1", Case("conv", (1, 1, 1, 64), 64, (1, 1)), 2.10),
     ("dense 640->32", Case("dense", (1, 1, 1, 640), 32), 1.90),
     ("dense 64->12", Case("dense", (1, 1, 1, 64), 12), 2.70),
@@ -150,7 +166,7 @@ def test_cost(name: str, case: Case, ceiling: float) -> None:
     print(f"{name:32s} {cost:6.3f} instructions/MAC")
     assert cost <= ceiling
     assert implementation.cost is not None
-    assert 0.8 < implementation.cost.instructions / outcome.instructions < 1.2
+    assert 0.85 < implementation.cost.instructions / outcome.instructions < 1.15
 
 
 @pytest.mark.parametrize(

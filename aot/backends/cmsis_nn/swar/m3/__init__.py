@@ -7,10 +7,16 @@ from __future__ import annotations
 
 from aot.backends.cmsis_nn.swar.m3.convolution import claim_convolution, claim_rows
 from aot.backends.cmsis_nn.swar.m3.dense import claim_dense, claim_single_pixel
-from aot.backends.cmsis_nn.swar.m3.depthwise import claim_depthwise
+from aot.backends.cmsis_nn.swar.m3.depthwise import claim_depthwise, claim_single_channel
 from aot.lower.implementation import Kernel
 
 KERNELS = (
+    Kernel(
+        "conv of one channel",
+        claim_single_channel,
+        "int8 convolution of one input channel: as a depthwise one",
+        ("conv", "depthwise"),
+    ),
     Kernel(
         "conv, four channels a word",
         claim_single_pixel,

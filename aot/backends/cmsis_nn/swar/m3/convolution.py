@@ -124,15 +124,29 @@ class _Plan:
         runs = images * (height if self.by_rows else 1)
         blocks, left = divmod(self.run, self.pixels)
         pairs = [self.packed.stride] * blocks + ([-(-left // 2)] if left else [])
-        share = 11 if self.patches.contiguous else 14
         found = 40.0
         widths = [2] * (self.packed.channels // 2) + [1] * (self.packed.channels % 2)
         for count in pairs:
-            found += share * count / 3 * self.depth + 30
+            found += self._gather_cost * count + 30
             for width, groups in zip(widths, self.packed.groups, strict=True):
                 found += self.depth * (1 + width + width * count) + groups * (5 + width * (3 + 2 * count)) + 12 + 14 * width * count
         code = 600 + 400 * (1 + len(self.left_over))
         return Cost(round(runs * found), code)
+
+    @property
+    def _gather_cost(self) -> float:
+        """Instructions to gather a pair of pixels, on average: those whose window leaves the image are copied first."""
+        if self.patches.contiguous:
+            return 3.7 * self.depth
+        g, (count, length) = self.layer.geometry, self.patches.runs
+        inside = 1.0
+        for axis, before in enumerate((g.pad_top, g.pad_left)):
+            starts = [at * g.stride[axis] - before for at in range(g.output[1 + axis])]
+            last = g.input[1 + axis] - self.patches.spans[axis]
+            inside *= sum(0 <= start <= last for start in starts) / len(starts)
+        words = g.input[3] if g.input[3] % 4 else g.input[3] // 4
+        copied = 2 * (1 - inside) * g.kernel[0] * (8 + g.kernel[1] * (13 + 5 * words))
+        return 75 + g.kernel[0] * (8 + count * (14 + 4.9 * length)) + copied
 
     @property
     def code(self) -> tuple | None:

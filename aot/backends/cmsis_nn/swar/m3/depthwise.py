@@ -11,7 +11,7 @@ plane of pixel pairs for each channel, and splits: about as many instructions.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 
 import numpy as np
@@ -23,12 +23,13 @@ from aot.backends.cmsis_nn.fused import operands_of
 from aot.backends.cmsis_nn.operands import Layer, read_layer
 from aot.backends.cmsis_nn.requantise import Form
 from aot.backends.cmsis_nn.shared import Frame, emit_body
+from aot.backends.cmsis_nn.swar.m3.convolution import claim_convolution
 from aot.backends.cmsis_nn.swar.m3.packing import solved
 from aot.backends.cmsis_nn.swar.m3.refusal import refusal
 from aot.graph.ir import DType
 from aot.graph.primitive import Geometry, Primitive
 from aot.llvm.emission import KernelFunction
-from aot.llvm.types import I32, Value
+from aot.llvm.types import I8, I32, Value
 from aot.lower.implementation import Cost, Implementation, Rows
 from aot.lower.inplace import elementwise_overwrites
 from aot.lower.program import Buffer, Program
@@ -42,16 +43,33 @@ _STRAIGHT_TAPS = 25  # kernels of which code stands unrolled, where all rows exi
 def claim_depthwise(program: Program, instruction: Primitive, target: Target) -> Implementation | str:
     """Depthwise convolutions of any multiplier, kernel, stride, dilation and padding."""
     layer = refusal(target) or read_layer(program, instruction, target, "depthwise")
+    return layer if isinstance(layer, str) else _implementation(program, layer)
+
+
+def claim_single_channel(program: Program, instruction: Primitive, target: Target) -> Implementation | str:
+    """Convolutions of one input channel, where few outputs are made of it: depthwise ones, with the outputs as its multiplier."""
+    layer = refusal(target) or read_layer(program, instruction, target, "conv")
     if isinstance(layer, str):
         return layer
-    plan = _plan(layer)
-    table = Buffer(f"{layer.instruction.out}.packed", DType.INT32, plan.table.shape, "constant", data=plan.table, align=4)
-    reads, constants = operands_of(program, layer.instruction, layer.split.rest)
+    if layer.geometry.input[3] != 1:
+        return f"{layer.geometry.input[3]} input channels, not one"
+    geometry = replace(layer.geometry, kind="depthwise", multiplier=layer.geometry.output[3])
+    found = _implementation(program, replace(layer, geometry=geometry, weights=layer.weights[..., 0]))
+    other = claim_convolution(program, instruction, target)
+    if isinstance(other, Implementation) and other.cost and found.cost and other.cost.instructions < found.cost.instructions:
+        return "pixels two in a word need fewer instructions"
+    return found
+
+
+def _implementation(program: Program, layer: Layer) -> Implementation:
+    plan, instruction = _plan(layer), layer.instruction
+    table = Buffer(f"{instruction.out}.packed", DType.INT32, plan.table.shape, "constant", data=plan.table, align=4)
+    reads, constants = operands_of(program, instruction, layer.split.rest)
     return Implementation(
         kernel=f"depthwise {layer.geometry.kernel[0]}x{layer.geometry.kernel[1]}",
         instruction=instruction,
         reads=reads,
-        writes=(layer.instruction.out,),
+        writes=(instruction.out,),
         constants=(table, *constants),
         emit=lambda function: _emit(function, plan, table.name),
         overwrites=elementwise_overwrites(program, instruction),
@@ -115,7 +133,12 @@ class _Plan:
         for size in self.sizes:
             loads = len({x * g.stride[1] + tap * g.dilation[1] for x in range(size) for tap in range(g.kernel[1])})
             row += g.kernel[0] * (g.kernel[1] * (1 + size) + loads + 0.5) + 5 * size + 10
-        return Cost(round(images * height * channels * (row + 8)), 500 + 250 * len(set(self.sizes)))
+        tops = [y * g.stride[0] - g.pad_top for y in range(height)]
+        span = (g.kernel[0] - 1) * g.dilation[0]
+        partly = sum(top < 0 or top + span >= g.input[1] for top in tops)
+        return Cost(
+            round(images * channels * (height * (row + 8) + partly * (30 + 6 * g.kernel[1]))), 500 + 250 * len(set(self.sizes))
+        )
 
 
 def _plan(layer: Layer) -> _Plan:
@@ -185,10 +208,14 @@ class _Emitter:
                 table, here, there = channels.values
                 with dsp.repeat(each, [table, there]) as many:
                     copy = builder.sub(I32(each), many.index) if each > 1 else I32(0)
-                    self._rows(_Channel(many.values[0], here, {0: number, 3: channel, 4: copy}), many.values[1])
+                    self._rows(_Channel(many.values[0], here, {0: number, **self._channel_axes(channel, copy)}), many.values[1])
                     many.next = (dsp.at(many.values[0], plan.channel_nbytes), dsp.at(many.values[1], nbytes))
                 channels.next = (many.results[0], dsp.at(here, 1), many.results[1])
             carried.next = (dsp.at(source, height * width * depth), dsp.at(out, layer.out.image * nbytes))
+
+    def _channel_axes(self, channel: Value, copy: Value) -> dict[int, Value]:
+        """The instruction's axes of input channel and its outputs; only the latter where it is a convolution of one channel."""
+        return {3: channel, 4: copy} if len(self.plan.layer.instruction.space) == 5 else {3: copy}
 
     def _rows(self, channel: _Channel, out: Value) -> None:
         dsp, builder = self.dsp, self.dsp.builder
@@ -290,7 +317,9 @@ class _Emitter:
             blocks = list(run)
             start, size = blocks[0]
             begin = [dsp.at(source, start * column - g.pad_left * g.input[3]), dsp.at(out, start * pixel)]
-            with dsp.repeat(len(blocks), [*begin, I32(start)]) as carried:
+            # A loop even where it has one turn: LLVM would mix the instructions of neighbouring blocks, and spill.
+            turns = len(blocks) if len(self.plan.blocks) == 1 else I32(len(blocks))
+            with dsp.repeat(turns, [*begin, I32(start)]) as carried:
                 here, there, x = carried.values
                 missing = None if inside else start
                 sums = self._sums(here, weights, [bias] * size, rows, straight, missing)
@@ -335,20 +364,25 @@ class _Emitter:
 
     def _kernel_row(self, source: Value, weights: Value, at: int, sums: Sequence[Value], missing: int | None) -> list[Value]:
         """Add one kernel row: byte by byte, each to all sums that it belongs to."""
-        g, dsp, builder = self._geometry, self.dsp, self.dsp.builder
+        g, builder = self._geometry, self.dsp.builder
         found = list(sums)
         for segment in self.plan.segments:
-            factors = {tap: dsp.byte(weights, at + tap) for tap in segment}
+            factors = {tap: self._byte(weights, at + tap) for tap in segment}
             uses: dict[int, list[tuple[int, int]]] = {}
             for x in range(len(sums)):
                 for tap in segment:
                     uses.setdefault(x * g.stride[1] + tap * g.dilation[1], []).append((x, tap))
             for position in sorted(uses):
                 exists = missing is None or 0 <= missing * g.stride[1] - g.pad_left + position < g.input[2]
-                value = dsp.byte(source, position * g.input[3]) if exists else I32(self.plan.layer.instruction.left_zero_point)
+                value = self._byte(source, position * g.input[3]) if exists else I32(self.plan.layer.instruction.left_zero_point)
                 for x, tap in uses[position]:
                     found[x] = builder.add(found[x], builder.mul(value, factors[tap]))
         return found
+
+    def _byte(self, pointer: Value, offset: int) -> Value:
+        """LDRSB that keeps its place (volatile): LLVM would gather the loads of a border block and spill what it can't hold."""
+        dsp = self.dsp
+        return dsp.builder.sext(dsp.volatile_load(dsp.at(pointer, offset), I8, 1), I32)
 
     def _finish(self, channel: _Channel, sums: Sequence[Value], out: Value, y: Value, x: Value) -> None:
         """Requantise and store."""

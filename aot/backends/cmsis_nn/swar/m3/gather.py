@@ -6,7 +6,7 @@ Invariant: k runs over the window in the order of its weights: kernel rows, kern
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from aot.backends.cmsis_nn.dsp.gather import Patches
 from aot.backends.cmsis_nn.dsp.instructions import Dsp
@@ -14,6 +14,7 @@ from aot.llvm.types import I32, Value
 
 _REACH = 4095  # of LDRSB
 _UNROLL = 4
+_STRAIGHT = 12  # longer runs are gathered by a loop
 
 
 def gather_pixels(dsp: Dsp, source: Value, into: Value, depth: int, pixels: int) -> None:
@@ -34,7 +35,7 @@ def gather_pixels(dsp: Dsp, source: Value, into: Value, depth: int, pixels: int)
         return [*(dsp.at(pointer, count) for pointer in here), dsp.at(place, 2 * pixels * count)]
 
     rest = _loop(dsp, depth, [*starts, into], lambda values, count: turn(values[:-1], values[-1], count))
-    turn(rest[:-1], rest[-1], depth % _UNROLL if depth > _UNROLL else depth)
+    turn(rest[:-1], rest[-1], _rest(depth))
 
 
 def gather_pair(dsp: Dsp, first: Value, second: Value, into: Value, length: int, stride: int) -> Value:
@@ -47,16 +48,21 @@ def gather_pair(dsp: Dsp, first: Value, second: Value, into: Value, length: int,
         return [dsp.at(a, count), dsp.at(b, count), dsp.at(place, 4 * stride * count)]
 
     rest = _loop(dsp, length, [first, second, into], turn)
-    return turn(rest, length % _UNROLL if length > _UNROLL else length)[2]
+    return turn(rest, _rest(length))[2]
 
 
-def _loop(dsp: Dsp, length: int, initial: Sequence[Value], turn) -> list[Value]:
-    """The whole turns of `_UNROLL` bytes; none where there is at most one."""
-    if length <= _UNROLL:
+def _loop(dsp: Dsp, length: int, initial: Sequence[Value], turn: Callable[[Sequence[Value], int], list[Value]]) -> list[Value]:
+    """The whole turns of `_UNROLL` bytes of a long run."""
+    if length <= _STRAIGHT:
         return list(initial)
     with dsp.repeat(length // _UNROLL, initial) as carried:
         carried.next = tuple(turn(carried.values, _UNROLL))
     return list(carried.results)
+
+
+def _rest(length: int) -> int:
+    """Bytes behind the loop."""
+    return length if length <= _STRAIGHT else length % _UNROLL
 
 
 def joined(dsp: Dsp, low: Value, high: Value) -> Value:
