@@ -180,14 +180,14 @@ def _plan(program: Program, layer: Layer) -> _Plan:
     channels = paired(len(layer.bias))
     words = len(patches.order) // 2
     run = width if by_rows else width * height
-    pixels, pairs = min(_choices(words, len(channels)), key=lambda choice: _cost(words, run, *choice))
+    pixels, pairs = min(block_choices(words, len(channels)), key=lambda choice: block_instructions(words, run, *choice))
     rows_per_step = 2 if not by_rows and height % 2 == 0 and width % pixels and 2 * width % pixels == 0 else 1
     tail = _has_tail(layer, pixels, by_rows, rows_per_step)
-    tile = _tile(words, pixels, pairs, _share(program, layer), tail)
+    tile = _tile(words, pixels, pairs, code_share(program, layer), tail)
     return _Plan(layer, patches, pack(layer, patches.order, tile), by_rows, rows_per_step)
 
 
-def _choices(words: int, channels: int) -> list[tuple[int, int]]:
+def block_choices(words: int, channels: int) -> list[tuple[int, int]]:
     """Pixels and pairs of channels that a block may have. Many pixels only while their slots stay small: two by two cost the same."""
     every = ((4, 1), (3, 1), (2, 2), (2, 1), (1, 2), (1, 1))
     return [
@@ -204,7 +204,7 @@ def _has_tail(layer: Layer, pixels: int, by_rows: bool, rows_per_step: int) -> b
     return (width * rows_per_step) % pixels != 0
 
 
-def _cost(words: int, run: int, pixels: int, pairs: int) -> float:
+def block_instructions(words: int, run: int, pixels: int, pairs: int) -> float:
     """Instructions for a pair of channels and `run` pixels."""
     per_word = {(4, 1): 12, (3, 1): 10, (2, 2): 6, (2, 1): 6.5, (1, 2): 3.75, (1, 1): 4}[pixels, pairs]
     single = 0 if pixels == 1 else 4.5
@@ -212,7 +212,7 @@ def _cost(words: int, run: int, pixels: int, pairs: int) -> float:
     return blocks * (words * per_word + 7 * pixels + 14 / pairs) + left * (words * single + 21)
 
 
-def _share(program: Program, layer: Layer) -> int:
+def code_share(program: Program, layer: Layer) -> int:
     """Bytes of code for this layer's inner loop: contractions share them by the square root of their work."""
     works = [one.geometry.macs**0.5 for one in program.instructions if isinstance(one, Contract) and one.geometry is not None]
     return int(_CODE_NBYTES * layer.geometry.macs**0.5 / max(sum(works), 1))

@@ -28,6 +28,9 @@ class Core:
     """`pixels` slots, their words `stride` apart, times all channel groups; `unroll` words a turn (it divides the packing's words, and is
     even where these are plain).
 
+    places: the byte offset of each word of a turn, where they are not `stride` apart; then turns are `step` bytes apart, and
+    neighbouring pixels are neighbours in memory.
+
     A core with several turns takes the numbers of turns and groups and the distance of output pixels as arguments, so that layers
     of different sizes share it; one with a single turn has them in its code.
     """
@@ -36,6 +39,8 @@ class Core:
     pixels: int
     stride: int
     unroll: int
+    places: tuple[int, ...] = ()
+    step: int = 0
 
     def __post_init__(self) -> None:
         if self.packed.tile.words % self.unroll or (self.unroll % 2 and not self.packed.interleaved):
@@ -44,6 +49,11 @@ class Core:
     @property
     def turns(self) -> int:
         return self.packed.tile.words // self.unroll
+
+    @property
+    def turn_nbytes(self) -> int:
+        """From the first word of a turn to that of the next."""
+        return self.step if self.places else 4 * self.stride * self.unroll
 
     @property
     def is_long(self) -> bool:
@@ -59,7 +69,7 @@ class Core:
             self._emit(inner, here, *numbers[:2])
             inner.builder.ret_void()
 
-        key, numbers = (self.pixels, self.stride, self.unroll, self.packed.code), []
+        key, numbers = (self.pixels, self.stride, self.unroll, self.places, self.step, self.packed.code), []
         if self.is_long:
             numbers = [I32(self.packed.groups), I32(self.turns), I32(place.pixel_step)]
         else:
@@ -105,7 +115,7 @@ class Core:
             sums = [accs[first : first + self.pixels] for first in range(0, len(accs), self.pixels)]
             self._turn(dsp, words, 0, pixels, sums)
             flat = [acc for place in sums for acc in place]
-            carried.next = (dsp.at(words, 4 * tile.pairs * self.unroll), dsp.at(pixels, 4 * self.stride * self.unroll), *flat)
+            carried.next = (dsp.at(words, 4 * tile.pairs * self.unroll), dsp.at(pixels, self.turn_nbytes), *flat)
         words, _, *accs = carried.results
         return [list(accs[first : first + self.pixels]) for first in range(0, len(accs), self.pixels)], words
 
@@ -128,10 +138,10 @@ class Core:
         ahead: dict[int, Value] = {}
 
         def read(word: int, pixels: range) -> Sequence[Value]:
-            offset = 4 * (word * self.stride + pixels[0])
+            offset = (self.places[word] if self.places else 4 * word * self.stride) + 4 * pixels[0]
             if len(pixels) == 2:
                 return dsp.pair(slots, offset)
-            if self.stride > 1:
+            if self.stride > 1 or self.places:
                 return (dsp.word(slots, offset),)
             if word not in ahead:
                 both = dsp.words(slots, offset, min(2, self.unroll - word))

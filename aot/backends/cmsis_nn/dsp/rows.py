@@ -1,0 +1,394 @@
+"""Convolutions over expanded rows: each input row becomes int16 pairs once, and every window that it takes part in reads it there.
+
+Enters: contractions. Leaves: `Implementation`s, or the sentence why not.
+Invariant: before an output row is computed, row dy of scratch holds the input row of kernel row dy, with the zero point around it;
+every output element is computed once, from inputs read before it is stored.
+
+Scratch is [kernel row][word of a pixel][phase][column]: column c of a row, its left padding counted, stands at phase c % stride,
+place c // stride. So the same word of neighbouring output pixels is one LDRD, for any stride, and a step of the kernel row or of the
+word is a constant. From one output row to the next the rows that are needed again move up.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+from llvmlite import ir
+
+from aot.backends.cmsis_nn.dsp.convolution import block_choices, block_instructions, code_share, needed_rows
+from aot.backends.cmsis_nn.dsp.ending import Output
+from aot.backends.cmsis_nn.dsp.finish import Finish, finish_block
+from aot.backends.cmsis_nn.dsp.gather import Patches, Pixels, gather_run, run_order, run_words
+from aot.backends.cmsis_nn.dsp.instructions import REACH, Dsp
+from aot.backends.cmsis_nn.dsp.packing import Packed, Tile, pack, paired
+from aot.backends.cmsis_nn.dsp.product import Core, Placement
+from aot.backends.cmsis_nn.fused import operands_of
+from aot.backends.cmsis_nn.operands import Layer, read_layer
+from aot.backends.cmsis_nn.shared import Frame, digest, emit_body
+from aot.graph.ir import DType
+from aot.graph.primitive import Geometry, Primitive
+from aot.llvm.emission import KernelFunction
+from aot.llvm.types import I32, POINTER, Value
+from aot.lower.implementation import Cost, Implementation, Rows
+from aot.lower.inplace import elementwise_overwrites
+from aot.lower.program import Buffer, Program
+from aot.target import Target
+
+_MOST_SCRATCH_NBYTES = 8 * 1024
+_LEAST_UNROLL, _MOST_UNROLL = 6, 24  # words of a turn
+_TURN = 8  # instructions for each turn of the inner loop besides its words
+_WORD_NBYTES = 46  # of code for a word of a turn
+
+
+def claim_rows(program: Program, instruction: Primitive, target: Target) -> Implementation | str:
+    """Convolutions whose windows overlap so much that expanding whole rows is cheaper than gathering each window."""
+    layer = read_layer(program, instruction, target, "conv", "dsp")
+    if isinstance(layer, str):
+        return layer
+    shape = _shape(program, layer)
+    if isinstance(shape, str):
+        return shape
+    plan = _Plan(layer, shape, pack(layer, shape.order, shape.tile))
+    weights = Buffer(
+        f"{layer.instruction.out}.packed", DType.INT32, plan.packed.data.shape, "constant", data=plan.packed.data, align=4
+    )
+    reads, constants = operands_of(program, layer.instruction, layer.split.rest)
+    g = layer.geometry
+    return Implementation(
+        kernel=f"conv {g.kernel[0]}x{g.kernel[1]}",
+        instruction=instruction,
+        reads=reads,
+        writes=(layer.instruction.out,),
+        constants=(weights, *constants),
+        emit=lambda function: _emit(function, plan, weights.name),
+        scratch_nbytes=plan.stage_at + plan.stage_nbytes,
+        overwrites=elementwise_overwrites(program, instruction),
+        rows=Rows(g.output[1], 1, lambda y0, y1: needed_rows(layer, y0, y1)),
+        style="ordered",
+        cost=Cost(int(_row_instructions(layer, shape) * g.output[0] * g.output[1]), shape.code_nbytes),
+        notes=(
+            str(plan.packed.form),
+            f"expanded rows; a block is {shape.tile.pixels} x {2 * shape.tile.pairs} (pixels x channels)",
+        ),
+    )
+
+
+@dataclass(frozen=True)
+class _Shape:
+    """Sizes of the scratch and of the loops over it. chunk: words of a pixel in a turn."""
+
+    geometry: Geometry
+    tile: Tile
+    chunk: int
+
+    @property
+    def words(self) -> int:
+        """Words of an input pixel."""
+        return run_words(self.geometry.input[3])
+
+    @property
+    def stride(self) -> int:
+        return self.geometry.stride[1]
+
+    @property
+    def span(self) -> int:
+        """Columns that an output row reads, padding included."""
+        g = self.geometry
+        return (g.output[2] - 1) * g.stride[1] + (g.kernel[1] - 1) * g.dilation[1] + 1
+
+    @property
+    def pitch(self) -> int:
+        """Columns of a phase."""
+        return -(-self.span // self.stride)
+
+    @property
+    def row_nbytes(self) -> int:
+        return 4 * self.words * self.stride * self.pitch
+
+    @property
+    def inside(self) -> range:
+        """The columns that lie in the image."""
+        g = self.geometry
+        return range(g.pad_left, min(self.span, g.pad_left + g.input[2]))
+
+    @property
+    def leaves(self) -> tuple[bool, bool]:
+        """Whether rows, and columns, outside the image are read."""
+        g = self.geometry
+        below = (g.output[1] - 1) * g.stride[0] - g.pad_top + g.kernel[0] > g.input[1]
+        return g.pad_top > 0 or below, len(self.inside) < self.span
+
+    @cached_property
+    def places(self) -> tuple[int, ...]:
+        """The byte of each word of a turn: words of a pixel, and for each of them the kernel's columns."""
+        found = []
+        for word in range(self.chunk):
+            for tap in range(self.geometry.kernel[1]):
+                place, phase = divmod(tap * self.geometry.dilation[1], self.stride)
+                found.append(4 * ((word * self.stride + phase) * self.pitch + place))
+        return tuple(found + [0] * (self.tile.unroll - len(found)))
+
+    @cached_property
+    def order(self) -> np.ndarray:
+        """The input of each half of a window's words; -1 for one that doesn't matter."""
+        kernel, depth = self.geometry.kernel, self.geometry.input[3]
+        run = np.array(run_order(depth)).reshape(-1, self.chunk, 1, 2)
+        taps = depth * (np.arange(kernel[0])[:, None] * kernel[1] + np.arange(kernel[1]))
+        every = np.where(run[None] < 0, -1, run[None] + taps[:, None, None, :, None])
+        turns = every.reshape(kernel[0] * len(run), -1)
+        return np.pad(turns, ((0, 0), (0, 2 * self.tile.unroll - turns.shape[1])), constant_values=-1).reshape(-1)
+
+    @property
+    def step(self) -> int:
+        """Bytes from one turn to the next."""
+        return self.row_nbytes * self.chunk // self.words
+
+    @property
+    def code_nbytes(self) -> int:
+        return _WORD_NBYTES * self.tile.unroll + 700
+
+
+def _shape(program: Program, layer: Layer) -> _Shape | str:
+    """The sizes, or why not."""
+    g = layer.geometry
+    if g.kernel == (1, 1):
+        return "a 1x1 kernel: no two windows overlap"
+    if g.dilation[0] > 1 and g.kernel[0] > 1:
+        return "dilated rows"
+    if (
+        g.pad_left >= g.input[2] + g.pad_left
+        or g.pad_left >= (g.output[2] - 1) * g.stride[1] + (g.kernel[1] - 1) * g.dilation[1] + 1
+    ):
+        return "rows that read no column of the image"
+    best = min(_candidates(program, layer), key=lambda shape: _row_instructions(layer, shape), default=None)
+    if best is None:
+        return "rows too wide to be expanded"
+    if best.row_nbytes * g.kernel[0] > max(_MOST_SCRATCH_NBYTES, 8 * layer.weights[0].size):
+        return f"{best.row_nbytes * g.kernel[0]} bytes of expanded rows"
+    if _row_instructions(layer, best) >= _window_instructions(layer):
+        return "windows that overlap too little for expanded rows"
+    return best
+
+
+def _candidates(program: Program, layer: Layer) -> list[_Shape]:
+    """Every way to divide the loops that LDRD's reach and the layer's share of code allow."""
+    g = layer.geometry
+    words, most = run_words(g.input[3]), min(_MOST_UNROLL, max(_LEAST_UNROLL, code_share(program, layer) // _WORD_NBYTES))
+    found = []
+    for pixels, pairs in block_choices(words, len(paired(len(layer.bias)))):
+        for chunk in range(1, words + 1):
+            unroll = chunk * g.kernel[1] + chunk * g.kernel[1] % 2
+            if words % chunk or (unroll > most and chunk > 1):
+                continue
+            shape = _Shape(g, Tile(pixels, pairs, unroll, g.kernel[0] * words // chunk), chunk)
+            if max(shape.places) + 4 * pixels <= REACH:
+                found.append(shape)
+    return found
+
+
+def _row_instructions(layer: Layer, shape: _Shape) -> float:
+    """What an output row is expected to take."""
+    g, tile = layer.geometry, shape.tile
+    pairs = len(paired(len(layer.bias))) / 2
+    blocks = sum(divmod(g.output[2], tile.pixels))
+    product = pairs * block_instructions(tile.words, g.output[2], tile.pixels, tile.pairs)
+    turns = blocks * pairs / tile.pairs * tile.turns * _TURN
+    fresh = min(g.stride[0], g.kernel[0])
+    expanded = fresh * (shape.span * (4.2 * shape.words + 6) + 40)
+    moved = 1.4 * (g.kernel[0] - fresh) * shape.row_nbytes / 4
+    return product + turns + blocks * 14 + expanded + moved
+
+
+def _window_instructions(layer: Layer) -> float:
+    """What an output row takes where each window is gathered."""
+    g = layer.geometry
+    patches = Patches.of(layer)
+    count, length = patches.runs
+    words, pairs = len(patches.order) // 2, len(paired(len(layer.bias))) / 2
+    product = min(block_instructions(words, g.output[2], *choice) for choice in block_choices(words, len(paired(len(layer.bias)))))
+    turns = g.output[2] / 4 * pairs * words / 32 * _TURN
+    return pairs * product + turns + g.output[2] * (g.kernel[0] * (count * (2.7 * run_words(length) + 4) + 8) + 20)
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """All decisions for one layer."""
+
+    layer: Layer
+    shape: _Shape
+    packed: Packed
+    aligned: bool = False
+
+    @property
+    def stage_at(self) -> int:
+        """Byte of scratch at which a block's outputs stand before what is fused behind the layer goes over them."""
+        return self.shape.row_nbytes * self.layer.geometry.kernel[0]
+
+    @property
+    def stage_nbytes(self) -> int:
+        return 0 if self.layer.split.rest is None else -(-self.packed.tile.pixels * len(self.layer.bias) // 4) * 4
+
+    @property
+    def code(self) -> tuple | None:
+        """All that the code depends on; None where something is fused behind, which is code of its own."""
+        layer = self.layer
+        if layer.split.rest is not None:
+            return None
+        zero_point = layer.instruction.left_zero_point
+        return layer.geometry, layer.out, self.shape, self.packed.groups, self.packed.code, self.aligned, zero_point
+
+
+def _emit(function: KernelFunction, plan: _Plan, table: str) -> None:
+    instruction = plan.layer.instruction
+    names = (instruction.left.buffer, instruction.out, table)
+    plan = _Plan(plan.layer, plan.shape, plan.packed, Patches.of(plan.layer, function.align_of(instruction.left.buffer)).aligned)
+    emit_body(function, names, lambda frame: _Emitter(frame, plan).emit(), "rows", plan.code)
+
+
+@dataclass
+class _Emitter:
+    """Emits one layer's body."""
+
+    frame: Frame
+    plan: _Plan
+    dsp: Dsp = field(init=False)
+    output: Output = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.dsp = self.frame.dsp
+        self.output = Output(self.dsp, self.plan.layer)
+
+    def emit(self) -> None:
+        layer, dsp, builder = self.plan.layer, self.dsp, self.dsp.builder
+        images, height, width, depth = layer.geometry.input
+        nbytes = self.output.nbytes
+        if any(self.plan.shape.leaves):
+            _fill(dsp, self.frame.scratch, layer.geometry.kernel[0] * self.plan.shape.row_nbytes, self._zero_pair)
+        first = builder.mul(self.frame.y0, I32(layer.out.row * nbytes))
+        target = dsp.at(dsp.at(self.frame.target, layer.out.offset * nbytes), first)
+        with dsp.repeat(images, [self.frame.source, target]) as carried:
+            number = I32(0) if images == 1 else builder.sub(I32(images), carried.index)
+            source, out = carried.values
+            self._image(source, out, number)
+            carried.next = (dsp.at(source, height * width * depth), dsp.at(out, layer.out.image * nbytes))
+
+    @property
+    def _zero_pair(self) -> int:
+        half = self.plan.layer.instruction.left_zero_point & 0xFFFF
+        word = half | half << 16
+        return word - (1 << 32) if word >> 31 else word
+
+    def _image(self, source: Value, out: Value, number: Value) -> None:
+        """All output rows: expand the rows that are new, multiply, move up those that are needed again."""
+        plan, dsp, builder = self.plan, self.dsp, self.dsp.builder
+        g, row_nbytes = plan.layer.geometry, plan.shape.row_nbytes
+        fresh = min(g.stride[0], g.kernel[0])
+        again = g.kernel[0] - fresh
+        top = builder.sub(builder.mul(self.frame.y0, I32(g.stride[0])), I32(g.pad_top))
+        if again:
+            self._expand(source, self.frame.scratch, top, again)
+        start = builder.add(top, I32(again))
+        with dsp.repeat(builder.sub(self.frame.y1, self.frame.y0), [out, start, self.frame.y0]) as carried:
+            here, row, y = carried.values
+            self._expand(source, dsp.at(self.frame.scratch, again * row_nbytes), row, fresh)
+            self._blocks(here, y, number)
+            if again:
+                _move(dsp, dsp.at(self.frame.scratch, fresh * row_nbytes), self.frame.scratch, again * row_nbytes)
+            forward = dsp.at(here, plan.layer.out.row * self.output.nbytes)
+            carried.next = (forward, builder.add(row, I32(g.stride[0])), builder.add(y, I32(1)))
+
+    def _blocks(self, out: Value, y: Value, number: Value) -> None:
+        """One output row, block by block."""
+        plan, dsp = self.plan, self.dsp
+        width, pixels = plan.layer.geometry.output[2], plan.packed.tile.pixels
+        slots, column = self.frame.scratch, I32(0)
+        for count, turns in ((pixels, width // pixels), (1, width % pixels)):
+            if not turns:
+                continue
+            with dsp.repeat(turns, [slots, out, column]) as carried:
+                slots, here, x = carried.values
+                self._product(count, slots, here, x, {0: number, 1: y})
+                forward = dsp.at(here, count * plan.layer.out.pixel * self.output.nbytes)
+                carried.next = (dsp.at(slots, 4 * count), forward, dsp.builder.add(x, I32(count)))
+            slots, out, column = carried.results
+
+    def _product(self, count: int, slots: Value, out: Value, column: Value, axes: dict[int, Value]) -> None:
+        """`count` pixels times all channels."""
+        plan, dsp, layer, shape = self.plan, self.dsp, self.plan.layer, self.plan.shape
+        core = Core(plan.packed, count, 1, plan.packed.tile.unroll, shape.places, shape.step)
+        if layer.split.rest is None:
+            core.call(dsp, Placement(self.frame.table, slots, out, layer.out.pixel))
+            return
+        stage = dsp.at(self.frame.scratch, plan.stage_at)
+        core.call(dsp, Placement(self.frame.table, slots, stage, len(layer.bias)))
+        finish_block(dsp, self.output, stage, Finish(out, count, column, axes))
+
+    def _expand(self, image: Value, into: Value, row: Value, count: int) -> None:
+        """Expand `count` input rows from `row` on; those outside the image hold the zero point."""
+        plan, dsp = self.plan, self.dsp
+        g, shape = plan.layer.geometry, plan.shape
+        key = (g.input[1:], shape.span, shape.stride, shape.pitch, shape.inside, shape.leaves, plan.aligned, self._zero_pair)
+        type = ir.FunctionType(ir.VoidType(), [POINTER, POINTER, I32])
+        expand = dsp.function.helper(f"row_{digest(key)}", type, self._build_row)
+        with dsp.repeat(count, [into, row]) as carried:
+            here, y = carried.values
+            dsp.builder.call(expand, [image, here, y])
+            carried.next = (dsp.at(here, shape.row_nbytes), dsp.builder.add(y, I32(1)))
+
+    def _build_row(self, function: ir.Function) -> None:
+        """image, place in scratch, input row -> that row expanded."""
+        dsp = Dsp(self.dsp.function, ir.IRBuilder(function.append_basic_block("entry")))
+        builder, shape = dsp.builder, self.plan.shape
+        image, into, row = function.args
+        _, height, width, depth = self.plan.layer.geometry.input
+        source = dsp.at(image, builder.mul(row, I32(width * depth)))
+        if not shape.leaves[0]:
+            self._columns(dsp, source, into)
+        else:
+            with builder.if_else(builder.icmp_unsigned("<", row, I32(height))) as (then, otherwise):
+                with then:
+                    self._columns(dsp, source, into)
+                with otherwise:
+                    _fill(dsp, into, shape.row_nbytes, self._zero_pair)
+        builder.ret_void()
+
+    def _columns(self, dsp: Dsp, source: Value, into: Value) -> None:
+        """The columns inside the image, phase by phase, two at a time."""
+        shape, depth = self.plan.shape, self.plan.layer.geometry.input[3]
+        stride, inside = shape.stride, shape.inside
+        for first in range(inside.start, min(inside.start + stride, inside.stop)):
+            place = dsp.at(into, 4 * (first % stride * shape.pitch + first // stride))
+            here, count = dsp.at(source, (first - inside.start) * depth), len(range(first, inside.stop, stride))
+            for pixels, turns in ((2, count // 2), (1, count % 2)):
+                if not turns:
+                    continue
+                layout = Pixels(pixels, stride * depth, stride * shape.pitch, self.plan.aligned)
+                with dsp.repeat(turns, [here, place]) as carried:
+                    here, place = carried.values
+                    gather_run(dsp, here, place, depth, layout)
+                    carried.next = (dsp.at(here, pixels * stride * depth), dsp.at(place, 4 * pixels))
+                here, place = carried.results
+
+
+def _fill(dsp: Dsp, into: Value, nbytes: int, word: int) -> None:
+    """`nbytes` bytes of one word."""
+    at_once = next(count for count in (4, 2, 1) if nbytes // 4 % count == 0)
+    with dsp.repeat(nbytes // 4 // at_once, [into]) as carried:
+        for number in range(at_once):
+            dsp.store_word(I32(word), carried.values[0], 4 * number)
+        carried.next = (dsp.at(carried.values[0], 4 * at_once),)
+
+
+def _move(dsp: Dsp, source: Value, into: Value, nbytes: int) -> None:
+    """Words towards the start of memory."""
+    at_once = next(count for count in (8, 4, 2, 1) if nbytes // 4 % count == 0)
+    with dsp.repeat(nbytes // 4 // at_once, [source, into]) as carried:
+        here, there = carried.values
+        for number in range(0, at_once, 2):
+            if at_once == 1:
+                dsp.store_word(dsp.word(here), there)
+            else:
+                dsp.store_pair(*dsp.pair(here, 4 * number), there, 4 * number)
+        carried.next = tuple(dsp.at(pointer, 4 * at_once) for pointer in carried.values)
