@@ -18,7 +18,7 @@ from aot.backends.cmsis_nn.fused import operands_of
 from aot.backends.cmsis_nn.helium.ending import Ending
 from aot.backends.cmsis_nn.helium.memory import Patches
 from aot.backends.cmsis_nn.helium.product import CHUNK, Product
-from aot.backends.cmsis_nn.helium.rest import Rest
+from aot.backends.cmsis_nn.helium.rest import Rest, instructions
 from aot.backends.cmsis_nn.helium.strips import Strips
 from aot.backends.cmsis_nn.operands import Layer, read_layer
 from aot.backends.cmsis_nn.shared import Frame, emit_body
@@ -135,7 +135,7 @@ class _Plan:
         """Counted on the code."""
         g, strips, product = self.geometry, self.strips, self.product
         found = 20.0
-        per_pixel = (self.patches.instructions if self.patches else 0) + (14 * g.output[3] if self.has_rest else 0)
+        per_pixel = (self.patches.instructions if self.patches else 0) + instructions(self.layer) * g.output[3]
         for count, copied in strips.pieces:
             found += product.instructions(count) + 15 + count * per_pixel + (strips.instructions(count) if copied else 0)
         return Cost(round(found * g.input[0]), product.code_nbytes + 400)

@@ -16,7 +16,7 @@ from aot.backends.cmsis_nn.fused import operands_of
 from aot.backends.cmsis_nn.helium.channels import VECTOR, Channels
 from aot.backends.cmsis_nn.helium.ending import Ending
 from aot.backends.cmsis_nn.helium.memory import pad_row
-from aot.backends.cmsis_nn.helium.rest import Rest
+from aot.backends.cmsis_nn.helium.rest import Rest, instructions
 from aot.backends.cmsis_nn.operands import Layer, read_layer
 from aot.backends.cmsis_nn.shared import Frame, emit_body
 from aot.graph.ir import DType
@@ -140,8 +140,7 @@ class _Plan:
         """Counted on the code."""
         g = self.layer.geometry
         row: float = self.product.instructions(g.output[2]) + 30 + 8 * g.kernel[0]
-        if self.has_rest:
-            row += 14 * g.output[2] * g.output[3]
+        row += instructions(self.layer) * g.output[2] * g.output[3]
         if self.has_ring:
             copied = 3 * self.row_nbytes / VECTOR if g.multiplier == 1 else 2 * self.row_nbytes + 5 * g.input[2] * g.input[3]
             row += min(g.stride[0], self.slots) * (55 + copied)

@@ -32,12 +32,6 @@ class Helium(Code):
         bits, unit = _LOADS[kind]
         self._access(0xEC30, to, base, step, bits, unit)
 
-    def vload_gather(self, to: int, base: int, offsets: int) -> None:
-        """VLDRB.U8 of base + each lane of `offsets`."""
-        if to == offsets:
-            raise InternalError("a gather's result may not be its offsets")
-        self._wide(0xFC90 | base, to << 13 | 0x0E00 | offsets << 1)
-
     def vstore(self, value: int, base: int, offset: int = 0, kind: str = "8") -> None:
         bits, unit = _STORES[kind]
         self._access(0xED00, value, base, offset, bits, unit)
