@@ -42,6 +42,7 @@ INSTRUCTIONS: list[tuple[str, Callable[[Code], None]]] = [
     ("movs r3, #1\nlsls r3, r3, #16\nadds r3, #2", lambda code: code.number(3, 65538)),
     ("movs r3, #2\nlsls r3, r3, #8", lambda code: code.number(3, 512)),
     ("movs r3, #0", lambda code: code.number(3, 0)),
+    ("sxtb r1, r4", lambda code: code.sxtb(1, 4)),
     ("lsls r1, r4, #16", lambda code: code.lsls(1, 4, 16)),
     ("lsrs r1, r1, #32", lambda code: code.lsrs(1, 1, 32)),
     ("asrs r1, r2, #31", lambda code: code.asrs(1, 2, 31)),

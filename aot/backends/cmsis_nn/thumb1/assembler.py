@@ -161,6 +161,9 @@ class Code:
         if shift:
             self.lsls(to, to, shift)
 
+    def sxtb(self, to: int, value: int) -> None:
+        self._add(0xB240, _low(value) << 3, _low(to))
+
     def lsls(self, to: int, a: int, shift: int) -> None:
         self._shift(0x0000, to, a, shift, 31)
 

@@ -53,7 +53,7 @@ def claim_dense(program: Program, instruction: Primitive, target: Target) -> Imp
 
 @dataclass(frozen=True)
 class _Plan:
-    """All decisions for one layer. table: offsets in the image, those in a patch, the packed weights, and where sums leave the product
+    """All decisions for one layer. table: offsets in the image, those in a patch if there is one, the packed weights, and where sums leave the product
     as they are, the biases.
 
     is_copied: every window goes through a patch, as the image is too large for the offsets."""
@@ -67,7 +67,7 @@ class _Plan:
     @property
     def weights_at(self) -> int:
         """Byte of the table at which the weights begin."""
-        return _words(2 * self.offsets_nbytes)
+        return _words((1 + self.patches.leaves) * self.offsets_nbytes)
 
     @property
     def offsets_nbytes(self) -> int:
@@ -122,13 +122,14 @@ def _plan(layer: Layer) -> _Plan:
     inside = ((rows * g.dilation[0] * g.input[2]) + columns * g.dilation[1]) * g.input[3] + channels
     in_patch = np.arange(len(inside))
     is_copied = bool(inside.max() > _FARTHEST)
-    tables = [in_patch if is_copied else inside, in_patch]
+    patches = Patches.of(layer, 1)
+    tables = [in_patch if is_copied else inside, *([in_patch] if patches.leaves else [])]
     chosen = [np.where(packed.order < 0, 0, table[packed.order]).astype("<u2") for table in tables]
     raw = b"".join(table.tobytes() for table in chosen)
     raw += bytes(-len(raw) % 4) + packed.data.tobytes()
     if packed.product.rescaling is None:
         raw += np.array([word32(bias) for bias in layer.folded_bias], "<i4").tobytes()
-    return _Plan(layer, Patches.of(layer, 1), packed, np.frombuffer(raw, "<i4"), is_copied)
+    return _Plan(layer, patches, packed, np.frombuffer(raw, "<i4"), is_copied)
 
 
 def _implementation(program: Program, layer: Layer, kernel: str) -> Implementation | str:
@@ -212,13 +213,13 @@ class _Emitter:
     def _window(self, image: Value, row: Value, column: Value) -> tuple[Value, Value]:
         """Where a window's inputs are, and by which offsets."""
         plan, dsp, builder = self.plan, self.dsp, self.dsp.builder
-        in_patch = dsp.at(self.frame.table, plan.offsets_nbytes)
         if plan.is_copied:
             plan.patches.copy_window(dsp, image, row, column, self.patch)
-            return self.patch, in_patch
+            return self.patch, self.frame.table
         source, _, _ = plan.patches.window(dsp, image, row, column, self.patch)
         if not plan.patches.leaves:
             return source, self.frame.table
+        in_patch = dsp.at(self.frame.table, plan.offsets_nbytes)
         copied = builder.icmp_unsigned("==", source, self.patch)
         return source, builder.select(copied, in_patch, self.frame.table)
 

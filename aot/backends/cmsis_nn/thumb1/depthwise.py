@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from math import prod
 
 import numpy as np
@@ -41,7 +42,7 @@ _SEARCHED_TAPS = 16  # up to these, all ways to cut them into three groups are t
 _CLASSES = 3
 
 
-def claim_depthwise(program: Program, instruction: Primitive, target: Target) -> Implementation | str:
+def claim_depthwise(program: Program, instruction: Primitive, target: Target) -> tuple[Implementation, ...] | str:
     """Depthwise convolutions of any multiplier, kernel, stride, dilation and padding."""
     layer = refusal(target) or read_layer(program, instruction, target, "depthwise")
     if isinstance(layer, str):
@@ -50,34 +51,53 @@ def claim_depthwise(program: Program, instruction: Primitive, target: Target) ->
     if height > _MOST_ROWS or height * width > _MOST_TAPS:
         return f"a {height}x{width} kernel (at most {_MOST_ROWS} rows, {_MOST_TAPS} taps)"
     plan = _plan(layer)
-    table = Buffer(f"{instruction.out}.packed", DType.INT32, plan.table.shape, "constant", data=plan.table, align=4)
-    rescaling = plan.taps.rescaling
-    reads, constants = operands_of(program, layer.instruction, layer.instruction.result if rescaling is None else layer.split.rest)
+    small = replace(plan, taps=replace(plan.taps, is_small=True))
+    return tuple(_implementation(program, each) for each in ((plan, small) if small.taps.can_be_small else (plan,)))
+
+
+def _implementation(program: Program, plan: _Plan) -> Implementation:
+    layer, rescaling, words = plan.layer, plan.taps.rescaling, plan.words
+    instruction, (height, width) = layer.instruction, layer.geometry.kernel
+    table = Buffer(f"{instruction.out}.packed", DType.INT32, words.shape, "constant", data=words, align=4)
+    reads, constants = operands_of(program, instruction, instruction.result if rescaling is None else layer.split.rest)
     groups = ", ".join(f"{count} channels in {len(sizes)}" for sizes, count in plan.taps.classes)
     return Implementation(
         kernel=f"depthwise {height}x{width}",
-        instruction=layer.instruction,
+        instruction=instruction,
         reads=reads,
-        writes=(layer.instruction.out,),
+        writes=(instruction.out,),
         constants=(table, *constants),
         emit=lambda function: _emit(function, plan, table.name),
         scratch_nbytes=plan.scratch_nbytes,
-        overwrites=elementwise_overwrites(program, layer.instruction),
+        overwrites=elementwise_overwrites(program, instruction),
         rows=Rows(layer.geometry.output[1], min(2, layer.geometry.output[1]), lambda y0, y1: needed_rows(layer, y0, y1)),
         style="ordered",
         notes=("sums requantised one by one" if rescaling is None else str(rescaling), f"groups of taps: {groups}"),
         cost=plan.cost,
+        variant="int8 weights" if plan.taps.is_small else "weights as words",
     )
 
 
 @dataclass(frozen=True)
 class _Plan:
-    """All decisions for one layer. table: see `Taps.call`; where sums leave it as they are, the biases follow. Scratch: the
-    gathered columns, the addresses of rows, a row of zero points, and where something follows, the results of a pair of rows."""
+    """All decisions for one layer. channels: in the order of the table. Scratch: the gathered columns, the addresses of rows, a row of
+    zero points, and where something follows, the results of a pair of rows."""
 
     layer: Layer
     taps: Taps
-    table: np.ndarray
+    channels: tuple[int, ...]
+
+    @cached_property
+    def words(self) -> np.ndarray:
+        """The table: see `Taps.call`; where sums leave it as they are, the biases follow."""
+        layer, rescaling, found = self.layer, self.taps.rescaling, []
+        weights = layer.weights.swapaxes(1, 2).reshape(len(layer.bias), -1)
+        for n in self.channels:
+            place = (n // layer.geometry.multiplier, n * self.taps.element_nbytes)
+            found += self.taps.words(place, weights[n].tolist())
+            found += [] if rescaling is None else rescaling.words(n)
+        found += layer.folded_bias.tolist() if rescaling is None else []
+        return np.array([word32(word) for word in found], "<i4")
 
     @property
     def is_direct(self) -> bool:
@@ -133,13 +153,7 @@ def _plan(layer: Layer) -> _Plan:
     classes = cut_classes(weights)
     out_pixel = layer.out.pixel if layer.split.rest is None and rescaling is not None else count * (4 if rescaling is None else 1)
     taps = Taps(g, tuple((sizes, len(channels)) for sizes, channels in classes), out_pixel, rescaling)
-    words: list[int] = []
-    for _, channels in classes:
-        for n in channels:
-            words += [n // g.multiplier, n * taps.element_nbytes, *weights[n].tolist()]
-            words += [] if rescaling is None else [word32(word) for word in rescaling.words(n)]
-    words += [word32(bias) for bias in layer.folded_bias] if rescaling is None else []
-    return _Plan(layer, taps, np.array(words, "<i4"))
+    return _Plan(layer, taps, tuple(n for _, channels in classes for n in channels))
 
 
 def cut_classes(weights: np.ndarray) -> list[tuple[tuple[int, ...], list[int]]]:
@@ -173,7 +187,7 @@ def _fits(weights: np.ndarray, sizes: Sequence[int]) -> np.ndarray:
     """For each channel whether groups of these sizes fit."""
     starts = np.cumsum([0, *sizes[:-1]])
     low, high = (np.add.reduceat(ends, starts, axis=1) for ends in lanes.extremes(weights))
-    return (low >= -lanes.LIMIT).all(1) & (high <= lanes.LIMIT).all(1)
+    return np.all((low >= -lanes.LIMIT) & (high <= lanes.LIMIT), axis=1)
 
 
 def _emit(function: KernelFunction, plan: _Plan, table: str) -> None:
@@ -262,7 +276,7 @@ class _Emitter:
             else:
                 axes = {**axes, 3: channel}
             if rescaling is None:
-                biases = dsp.at(self.frame.table, plan.table.nbytes - 4 * g.output[3])
+                biases = dsp.at(self.frame.table, plan.words.nbytes - 4 * g.output[3])
                 bias = dsp.word(dsp.at(biases, builder.shl(channel, I32(2))))
                 self.output.finish(plan.layer.instruction.result, to, builder.add(dsp.word(from_), bias), axes)
             else:

@@ -28,8 +28,8 @@ from aot.llvm.types import I32, POINTER, Value
 
 _WEIGHTS, _COLUMNS = 5, 6
 _END, _BIAS, _OUT, _PARTIAL, _SUM, _HIGH = 8, 9, 10, 11, 12, LR
-_OUT_SLOT, _STRIDE, _COLUMNS_SLOT, _COUNT = range(0, 16, 4)
-_ROWS = 16  # bytes from the stack pointer to the rows' addresses
+_OUT_SLOT, _STRIDE, _COLUMNS_SLOT, _COUNT, _TABLE_SLOT = range(0, 20, 4)
+_ROWS = 20  # bytes from the stack pointer to the rows' addresses
 _PIECE = 3  # taps that are loaded together
 _LOOP_NBYTES = 240
 
@@ -38,13 +38,15 @@ _LOOP_NBYTES = 240
 class Taps:
     """classes: (sizes of the groups of taps, column by column; how many channels), in the order of the table.
 
-    out_pixel: bytes from an output to its neighbour. rescaling: None leaves the sums, int32 each.
+    out_pixel: bytes from an output to its neighbour. rescaling: None leaves the sums, int32 each. is_small: the table has bytes, which
+    are unpacked to the stack for each channel of a pair of rows, else words.
     """
 
     geometry: Geometry
     classes: tuple[tuple[tuple[int, ...], int], ...]
     out_pixel: int
     rescaling: Rescaling | None
+    is_small: bool = False
 
     @property
     def offsets(self) -> tuple[int, ...]:
@@ -72,7 +74,25 @@ class Taps:
 
     @property
     def frame_nbytes(self) -> int:
+        return self.unpacked_at + (4 * (self.taps + 3 + self.constants) if self.is_small else 0)
+
+    @property
+    def unpacked_at(self) -> int:
+        """Bytes from the stack pointer to the unpacked weights of a channel, and its constants."""
         return _ROWS + 4 * len(self.offsets)
+
+    @property
+    def can_be_small(self) -> bool:
+        """Whether a channel's places fit halfwords, and unpacked weights are within reach."""
+        g = self.geometry
+        return g.output[3] * self.element_nbytes < 1 << 16 and self.unpacked_at <= 1020
+
+    def words(self, channel: tuple[int, int], weights: Sequence[int]) -> list[int]:
+        """The table's words of a channel, at bytes (input, output) of its pixels, before its constants."""
+        if not self.is_small:
+            return [*channel, *weights]
+        raw = bytes(weight & 0xFF for weight in weights) + bytes(-len(weights) % 4)
+        return [channel[0] | channel[1] << 16, *(int.from_bytes(raw[at : at + 4], "little") for at in range(0, len(raw), 4))]
 
     @property
     def taps(self) -> int:
@@ -88,8 +108,8 @@ class Taps:
         return 4 if self.rescaling is None else 1
 
     def call(self, dsp: Dsp, rows: Value, table: Value, out: Value, stride: Value, columns: Value) -> None:
-        """A pair of output rows. rows: addresses of the input rows at `offsets`. table: for each channel where it lies in the input and
-        in the output, in bytes, its weights column by column, its constants. stride: bytes from the upper output row to the lower; 0
+        """A pair of output rows. rows: addresses of the input rows at `offsets`. table: for each channel `words`, with its weights column
+        by column, and its constants. stride: bytes from the upper output row to the lower; 0
         where only the upper one is wanted. columns: scratch of `columns_nbytes`, padding filled in."""
         type = ir.FunctionType(ir.VoidType(), [POINTER, POINTER, POINTER, I32, POINTER])
         purpose = f"taps_{hashlib.sha256(self.code).hexdigest()[:12]}"
@@ -111,6 +131,7 @@ class Taps:
         for sizes, count in self.classes:
             output = 2 * pieces + 2 * self.taps + 4 * len(sizes) + ending
             found += count * (self.inside[1] * column + self.geometry.output[2] * output + 30)
+            found += count * (12 + round(2.6 * self.taps)) if self.is_small else 0
         return found
 
 
@@ -146,26 +167,40 @@ class _Assembly:
         code.number(0, count)
         code.str(0, SP, _COUNT)
         code.label(channel)
-        code.ldm(_WEIGHTS, (0, 1))
+        if taps.is_small:
+            code.ldm(_WEIGHTS, (0,))
+            code.lsrs(1, 0, 16)
+            code.lsls(0, 0, 16)
+            code.lsrs(0, 0, 16)
+        else:
+            code.ldm(_WEIGHTS, (0, 1))
         code.ldr(2, SP, _OUT_SLOT)
         code.adds(1, 1, 2)
         code.mov(_OUT, 1)
+        if taps.is_small:
+            self._unpack(number)
+        code.str(_WEIGHTS, SP, _TABLE_SLOT)
         if taps.inside[1]:
-            code.mov(_SUM, _WEIGHTS)
             code.bl("gather")
-            code.mov(_WEIGHTS, _SUM)
+        if not taps.is_small:
+            code.ldr(_WEIGHTS, SP, _TABLE_SLOT)
         code.ldr(_COLUMNS, SP, _COLUMNS_SLOT)
         code.number(0, self.geometry.output[2] * self._step)
         code.adds(0, 0, _COLUMNS)
         code.mov(_END, 0)
         code.label(column)
+        if taps.is_small:
+            code.add_sp(_WEIGHTS, taps.unpacked_at)
         self._products(sizes)
         self._ending()
         code.cmp_any(_COLUMNS, _END)
         code.branch(EQ, done)
         code.bl(column)
         code.label(done)
-        code.move(_WEIGHTS, 4 * (taps.taps + taps.constants), 0)
+        if taps.is_small:
+            code.ldr(_WEIGHTS, SP, _TABLE_SLOT)
+        else:
+            code.move(_WEIGHTS, 4 * (taps.taps + taps.constants), 0)
         after = code.fresh()
         code.ldr(0, SP, _COUNT)
         code.add_number(0, -1)
@@ -173,6 +208,29 @@ class _Assembly:
         code.branch(EQ, after)
         code.bl(channel)
         code.label(after)
+
+    def _unpack(self, number: int) -> None:
+        """A channel's weights and constants to the stack. Keeps r0."""
+        taps, code, again = self.taps, self.code, f"unpack{number}"
+        words = -(-taps.taps // 4)
+        code.add_sp(7, taps.unpacked_at)
+        if words > 1:
+            code.movs(6, words)
+            code.label(again)
+        code.ldm(_WEIGHTS, (4,))
+        code.sxtb(1, 4)
+        for register, shift in ((2, 16), (3, 8)):
+            code.lsls(register, 4, shift)
+            code.asrs(register, register, 24)
+        code.asrs(4, 4, 24)
+        code.stm(7, (1, 2, 3, 4))
+        if words > 1:
+            code.repeat_until_zero(6, again)
+        code.move(7, 4 * (taps.taps - 4 * words), 1)
+        for first in range(0, taps.constants, 4):
+            registers = range(1, 1 + min(4, taps.constants - first))
+            code.ldm(_WEIGHTS, registers)
+            code.stm(7, registers)
 
     @property
     def _step(self) -> int:
@@ -309,4 +367,5 @@ class _Assembly:
             code.strb(1, 2)
         code.move(2, taps.out_pixel, 3)
         code.mov(_OUT, 2)
-        code.move(_WEIGHTS, -4 * (taps.taps + taps.constants), 3)
+        if not taps.is_small:
+            code.move(_WEIGHTS, -4 * (taps.taps + taps.constants), 3)
