@@ -53,8 +53,8 @@ def claim_dense(program: Program, instruction: Primitive, target: Target) -> Imp
 
 @dataclass(frozen=True)
 class _Plan:
-    """All decisions for one layer. table: offsets in the image, those in a patch if there is one, the packed weights, and where sums leave the product
-    as they are, the biases.
+    """All decisions for one layer. table: offsets in the image, those in a patch if some windows need one, the packed weights, and
+    where sums leave the product as they are, the biases.
 
     is_copied: every window goes through a patch, as the image is too large for the offsets."""
 
