@@ -12,7 +12,7 @@ in `product.py`: four tiles by two channels, or two by four. Sums of products wa
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import prod
 
 from llvmlite import ir
@@ -20,6 +20,7 @@ from llvmlite import ir
 from aot.backends.cmsis_nn.dsp.convolution import needed_rows
 from aot.backends.cmsis_nn.dsp.costs import fused, requantised
 from aot.backends.cmsis_nn.dsp.ending import Output, Place, constant_count
+from aot.backends.cmsis_nn.dsp.finish import Finish, finish_block
 from aot.backends.cmsis_nn.dsp.instructions import Dsp
 from aot.backends.cmsis_nn.dsp.packing import paired
 from aot.backends.cmsis_nn.dsp.winograd_input import Tiles
@@ -36,7 +37,7 @@ from aot.lower.inplace import elementwise_overwrites
 from aot.lower.program import Buffer, Program
 from aot.target import Target
 
-_UNROLLS = (16, 8, 4)  # pairs of inputs in a turn of the inner loop
+_UNROLLS = (32, 16, 8, 4)  # pairs of inputs in a turn of the inner loop
 _REACH = 1000
 _LEAST_DEPTH = 3
 
@@ -51,8 +52,6 @@ def claim_winograd(program: Program, instruction: Primitive, target: Target) -> 
         return "Winograd's transformation is for 3x3 kernels of stride 1 without dilation"
     if g.input[3] < _LEAST_DEPTH:
         return f"an input of depth {g.input[3]}: transforming it takes longer than its products"
-    if layer.rest_axes:
-        return "what is fused behind it asks for the position"
     channels = paired(len(layer.bias))
     form = solved(layer, channels)
     if isinstance(form, str):
@@ -73,7 +72,7 @@ def claim_winograd(program: Program, instruction: Primitive, target: Target) -> 
                 writes=(out,),
                 constants=(weights, *constants),
                 emit=lambda function, plan=plan: _emit(function, plan, weights.name),
-                scratch_nbytes=8 * tiles.row_nbytes,
+                scratch_nbytes=plan.stage_at + plan.stage_nbytes,
                 overwrites=elementwise_overwrites(program, instruction),
                 rows=Rows(g.output[1], 2, lambda y0, y1: needed_rows(layer, y0, y1)),
                 style="ordered",
@@ -92,7 +91,7 @@ def _tiles(layer: Layer) -> Tiles:
 
 
 def _unrolls(pairs: int) -> list[int]:
-    """Pairs of inputs in a turn: about 16, 8 and 4, in equal turns."""
+    """Pairs of inputs in a turn: about 32, 16, 8 and 4, in equal turns."""
     found = []
     for most in _UNROLLS:
         turns = next(turns for turns in range(-(-pairs // most), pairs + 1) if pairs % turns == 0)
@@ -116,12 +115,26 @@ class _Plan:
         return [(count, columns) for count, columns in ((width // each, each), (1, width % each)) if count and columns]
 
     @property
+    def stage_at(self) -> int:
+        """Byte of scratch at which two rows of outputs stand before what is fused behind the layer goes over them."""
+        return 8 * self.tiles.row_nbytes
+
+    @property
+    def stage_nbytes(self) -> int:
+        _, _, width, channels = self.layer.geometry.output
+        return 0 if self.layer.split.rest is None else -(-2 * width * channels // 4) * 4
+
+    @property
+    def pixel_step(self) -> int:
+        """Bytes from pixel to pixel, as products store them."""
+        return self.layer.geometry.output[3] if self.stage_nbytes else self.layer.out.pixel
+
+    @property
     def code(self) -> tuple:
-        """All that the code of a pair of rows depends on, what is fused apart."""
-        layer, packed = self.layer, self.packed
-        geometry = layer.geometry
-        sizes = (geometry.output, layer.out, packed.groups, packed.pairs, packed.at_once, packed.is_odd)
-        return (*sizes, self.tiles.room, self.unroll, Place.of(packed.form, 0, 1).code)
+        """All that the code of a pair of rows depends on."""
+        packed, tiles = self.packed, self.tiles
+        sizes = (self.layer.geometry.output[2], packed.groups, packed.pairs, packed.at_once, packed.is_odd)
+        return (*sizes, self.pixel_step, tiles.room, self.unroll, Place.of(packed.form, 0, 1).code)
 
     @property
     def cost(self) -> Cost:
@@ -129,11 +142,12 @@ class _Plan:
         layer, tiles = self.layer, self.tiles
         g = layer.geometry
         quads, rest = divmod(g.input[3], 4)
-        row = quads * (tiles.count * 66 + 14) + (tiles.count * 90 + 14 if rest else 0) + 30
+        row = (quads + (rest > 0)) * (tiles.count * 66 + 14) + 30
         down = 6 * self.packed.pairs * (tiles.room // 2 * 18 + 10)
         blocks = [(count, *self._block(columns)) for count, columns in self.blocks]
-        instructions = 2 * row + down + sum(count * executed for count, executed, _ in blocks) + 60
-        transform = 4 * (min(tiles.count, 10) * (50 + (76 if rest else 0)) + 180)
+        behind = 2 * g.output[2] * g.output[3] * fused(layer)
+        instructions = 2 * row + down + sum(count * executed for count, executed, _ in blocks) + behind + 60
+        transform = 4 * (min(tiles.count, 10) * (50 + (50 if rest else 0)) + 180)
         return Cost(
             int(g.input[0] * (g.output[1] + 1) // 2 * instructions),
             int(sum(code for _, _, code in blocks) + 300),
@@ -146,7 +160,7 @@ class _Plan:
         turns, used = packed.pairs // self.unroll, min(-(-columns // 4), self.tiles.at_once)
         pair = packed.at_once * used + packed.at_once / 2 + self.tiles.at_once / 2
         sums, stored = 16 * packed.at_once * used // 2, 2 * packed.at_once * columns
-        back = 20 * sums + stored * (requantised(packed.form) + 1 + fused(self.layer)) + 30
+        back = 20 * sums + stored * (requantised(packed.form) + 1) + 30
         products = 24 * (pair * packed.pairs + (16 * turns if turns > 1 else 0))
         code = 24 * (pair * self.unroll + (10 if turns > 1 else 0)) + 0.6 * back
         return packed.groups * (products + back), 4 * code
@@ -155,7 +169,7 @@ class _Plan:
 def _emit(function: KernelFunction, plan: _Plan, table: str) -> None:
     instruction = plan.layer.instruction
     names = (instruction.left.buffer, instruction.out, table)
-    key = None if plan.layer.split.rest is not None else (plan.code, plan.layer.geometry, plan.tiles.zero_point)
+    key = None if plan.stage_nbytes else (plan.code, plan.layer.geometry, plan.layer.out, plan.tiles.zero_point)
     emit_body(function, names, lambda frame: _Emitter(frame, plan).emit(), "winograd", key)
 
 
@@ -167,11 +181,16 @@ class _Emitter:
     plan: _Plan
     dsp: Dsp = field(init=False)
 
-    nbytes: int = field(init=False)
+    output: Output = field(init=False)
 
     def __post_init__(self) -> None:
         self.dsp = self.frame.dsp
-        self.nbytes = Output(self.dsp, self.plan.layer).nbytes
+        self.output = Output(self.dsp, self.plan.layer)
+
+    @property
+    def nbytes(self) -> int:
+        """Of an output element."""
+        return self.output.nbytes
 
     def emit(self) -> None:
         layer, dsp = self.plan.layer, self.dsp
@@ -180,10 +199,11 @@ class _Emitter:
         target = dsp.at(dsp.at(self.frame.target, layer.out.offset * nbytes), start)
         with dsp.repeat(layer.geometry.input[0], [self.frame.source, target]) as carried:
             source, out = carried.values
-            self._image(source, out)
+            number = dsp.builder.sub(I32(layer.geometry.input[0]), carried.index) if layer.geometry.input[0] > 1 else I32(0)
+            self._image(source, out, number)
             carried.next = (dsp.at(source, prod(layer.geometry.input[1:])), dsp.at(out, layer.out.image * nbytes))
 
-    def _image(self, image: Value, out: Value) -> None:
+    def _image(self, image: Value, out: Value, number: Value) -> None:
         """Two output rows a turn. Of the four transformed input rows, the lower two are the next turn's upper ones."""
         plan, dsp, builder = self.plan, self.dsp, self.dsp.builder
         layer, tiles = plan.layer, plan.tiles
@@ -191,22 +211,39 @@ class _Emitter:
         rows = [dsp.at(self.frame.scratch, number * tiles.row_nbytes) for number in range(4)]
         bands = dsp.at(self.frame.scratch, 4 * tiles.row_nbytes)
         first = builder.sub(y0, I32(top)) if top else y0
-        for number in range(2):
-            tiles.row(dsp, image, builder.add(first, I32(number)), rows[number])
+        for place in range(2):
+            tiles.row(dsp, image, builder.add(first, I32(place)), rows[place])
         turns = builder.lshr(builder.add(builder.sub(y1, y0), I32(1)), I32(1))
         with dsp.repeat(turns, [*rows, first, out]) as carried:
             *rows, above, here = carried.values
-            for number in (2, 3):
-                tiles.row(dsp, image, builder.add(above, I32(number)), rows[number])
+            for place in (2, 3):
+                tiles.row(dsp, image, builder.add(above, I32(place)), rows[place])
             tiles.down(dsp, rows, bands)
             step = layer.out.row * self.nbytes
-            if layer.geometry.output[1] % 2:
-                lower = builder.add(above, I32(top + 1))
-                second = builder.select(builder.icmp_signed("<", lower, y1), I32(step), I32(0))
+            lower = builder.add(above, I32(top + 1))
+            is_there = builder.icmp_signed("<", lower, y1) if layer.geometry.output[1] % 2 else None
+            if plan.stage_nbytes:
+                _PairOfRows(plan).call(dsp, self.frame.table, bands, self._stage, I32(plan.stage_nbytes // 2))
+                row = builder.sub(lower, I32(1))
+                self._finish(here, I32(2) if is_there is None else builder.add(builder.zext(is_there, I32), I32(1)), number, row)
             else:
-                second = I32(step)
-            _PairOfRows(plan, self.frame.table).call(dsp, bands, here, second)
+                second = I32(step) if is_there is None else builder.select(is_there, I32(step), I32(0))
+                _PairOfRows(plan).call(dsp, self.frame.table, bands, here, second)
             carried.next = (rows[2], rows[3], rows[0], rows[1], builder.add(above, I32(2)), dsp.at(here, 2 * step))
+
+    @property
+    def _stage(self) -> Value:
+        return self.dsp.at(self.frame.scratch, self.plan.stage_at)
+
+    def _finish(self, out: Value, rows: Value, image: Value, row: Value) -> None:
+        """Apply what is fused to one or two rows of outputs."""
+        plan, dsp = self.plan, self.dsp
+        with dsp.repeat(rows, [self._stage, out, row]) as carried:
+            stage, here, number = carried.values
+            block = Finish(here, plan.layer.geometry.output[2], I32(0), {0: image, 1: number})
+            finish_block(dsp, self.output, stage, block)
+            forward = (plan.stage_nbytes // 2, plan.layer.out.row * self.nbytes)
+            carried.next = (dsp.at(stage, forward[0]), dsp.at(here, forward[1]), dsp.builder.add(number, I32(1)))
 
 
 Sums = list[list[Value]]
@@ -219,35 +256,31 @@ class _PairOfRows:
     image, and what is stored first is overwritten."""
 
     plan: _Plan
-    table: Value
     dsp: Dsp = field(init=False)
-    output: Output = field(init=False)
     place: Place = field(init=False)
+    slots: dict[str, Value] = field(init=False)
+    table: Value = field(init=False)
+    weights: Value = field(init=False)
+    offset: int = 0
 
-    def call(self, dsp: Dsp, bands: Value, out: Value, second: Value) -> None:
-        """As a local function, or in line where something is fused behind it that reads the kernel's own arguments."""
-        if self.plan.layer.split.rest is not None:
-            self._emit(dsp, bands, out, second)
-            return
+    def call(self, dsp: Dsp, table: Value, bands: Value, out: Value, second: Value) -> None:
+        """As a local function, which layers alike share."""
 
         def build(function: ir.Function) -> None:
             inner = Dsp(dsp.function, ir.IRBuilder(function.append_basic_block("entry")))
-            table, *others = function.args
-            replace(self, table=table)._emit(inner, *others)
+            self._emit(inner, *function.args)  # type: ignore[call-arg]
             inner.builder.ret_void()
 
         type = ir.FunctionType(ir.VoidType(), [POINTER] * 3 + [I32])
-        function = dsp.function.helper(f"winograd_rows_{digest(self.plan.code)}", type, build)
-        dsp.builder.call(function, [self.table, bands, out, second])
+        function = dsp.function.helper(f"winograd_pair_{digest(self.plan.code)}", type, build)
+        dsp.builder.call(function, [table, bands, out, second])
 
-    def _emit(self, dsp: Dsp, bands: Value, out: Value, second: Value) -> None:
+    def _emit(self, dsp: Dsp, table: Value, bands: Value, out: Value, second: Value) -> None:
         plan = self.plan
-        self.dsp, self.output = dsp, Output(dsp, plan.layer)
-        self.place = Place.of(plan.packed.form, 0, 1)
-        slots = {name: dsp.stack(1) for name in ("bands", "out", "second", "group", "weights")}
-        self.slots = slots
+        self.dsp, self.table, self.place = dsp, table, Place.of(plan.packed.form, 0, 1)
+        self.slots = {name: dsp.stack(1) for name in ("bands", "out", "second", "group", "weights")}
         self._keep("second", second)
-        block_nbytes = 4 * plan.tiles.at_once * plan.layer.out.pixel * self.output.nbytes
+        block_nbytes = 4 * plan.tiles.at_once * plan.pixel_step
         for count, columns in plan.blocks:
             with dsp.repeat(count, [bands, out]) as carried:
                 here, there = carried.values
@@ -274,7 +307,7 @@ class _PairOfRows:
             if packed.is_odd:
                 step = dsp.builder.zext(dsp.builder.icmp_signed("!=", carried.index, I32(1)), I32)
             self._group(columns, step)
-            self._keep("out", dsp.at(self._kept("out"), packed.at_once * self.output.nbytes))
+            self._keep("out", dsp.at(self._kept("out"), packed.at_once))
             self._keep("group", self._kept("weights"))
 
     def _group(self, columns: int, step: Value | None) -> None:
@@ -377,24 +410,15 @@ class _PairOfRows:
     def _store(self, column: int, rows: list[Sums], columns: int, step: Value | None) -> None:
         """Requantise and store a column of each tile, both rows, the lower one first. step: from a group's first channel to its second, 1
         or 0."""
-        dsp, layer, packed = self.dsp, self.plan.layer, self.plan.packed
-        nbytes, count = self.output.nbytes, constant_count(packed.form)
+        dsp, packed, pixel = self.dsp, self.plan.packed, self.plan.pixel_step
+        count = constant_count(packed.form)
         group, out = self._kept("group"), self._kept("out")
         below = dsp.at(out, self._kept("second"))
-        elements: dict[int, list[tuple[Value, Value, dict[int, Value]]]] = {}
         for channel in range(packed.at_once):
             words = dsp.words(group, 4 * count * channel, count)
-            away: int | Value = channel * nbytes
-            if channel and step is not None:
-                away = step if nbytes == 1 else dsp.builder.mul(step, I32(nbytes))
+            away = step if channel and step is not None else channel
             for tile in range(self.plan.tiles.at_once):
-                if 4 * tile + column >= columns:
-                    continue
-                for row, start in ((1, below), (0, out)):
-                    value = self.place.requantise(dsp, rows[row][channel][tile], PRE > 0, words)
-                    address = dsp.at(dsp.at(start, (4 * tile + column) * layer.out.pixel * nbytes), away)
-                    elements.setdefault(tile, []).append((address, value, {}))
-                if self.output.rest is None:
-                    self.output.store(elements.pop(tile))
-        for tile in sorted(elements):
-            self.output.store(elements[tile])
+                if 4 * tile + column < columns:
+                    for row, start in ((1, below), (0, out)):
+                        value = self.place.requantise(dsp, rows[row][channel][tile], PRE > 0, words)
+                        dsp.store_byte(value, dsp.at(dsp.at(start, (4 * tile + column) * pixel), away))

@@ -98,7 +98,8 @@ class Tiles:
     def _quad(self, dsp: Dsp, row: Value, into: Value, channels: int) -> None:
         """All tiles of up to four channels. Tiles inside the row, where there are many, by a loop."""
         width, depth, left = self.geometry.input[2], self.geometry.input[3], self.geometry.pad_left
-        inner = [tile for tile in range(self.count) if 4 * tile >= left and 4 * tile - left + 6 <= width]
+        last = width - (channels < 4)
+        inner = [tile for tile in range(self.count) if 4 * tile >= left and 4 * tile - left + 6 <= last]
         loops = self.count > _STRAIGHT_TILES and len(inner) > 2
         columns: dict[int, tuple[Value, Value]] = {}
         for tile in range(self.count):
@@ -114,7 +115,7 @@ class Tiles:
             starts = [dsp.at(row, (4 * first - left) * depth), dsp.at(into, 4 * first)]
             with dsp.repeat(len(inner), starts) as carried:
                 here, there = carried.values
-                self._tile(dsp, [self._loaded(dsp, here, column * depth, channels) for column in range(6)], there)
+                self._tile(dsp, [self._loaded(dsp, here, column * depth) for column in range(6)], there)
                 carried.next = (dsp.at(here, 4 * depth), dsp.at(there, 4))
 
     def _column(self, dsp: Dsp, row: Value, column: int, channels: int) -> tuple[Value, Value]:
@@ -122,13 +123,19 @@ class Tiles:
         if not 0 <= column < self.geometry.input[2]:
             both = I32((self.zero_point + 128) * 0x10001)
             return both, both
-        return self._loaded(dsp, row, column * self.geometry.input[3], channels)
+        offset = column * self.geometry.input[3]
+        if channels == 4 or column < self.geometry.input[2] - 1:
+            return self._loaded(dsp, row, offset)
+        return self._by_bytes(dsp, row, offset, channels)
 
-    def _loaded(self, dsp: Dsp, row: Value, offset: int, channels: int) -> tuple[Value, Value]:
+    def _loaded(self, dsp: Dsp, row: Value, offset: int) -> tuple[Value, Value]:
+        """Four channels; what the next pixel has in their place meets weights of 0."""
+        word = dsp.builder.xor(dsp.any_word(row, offset), I32(-0x7F7F7F80))
+        return dsp.uxtb16(word), dsp.uxtb16_odd(word)
+
+    def _by_bytes(self, dsp: Dsp, row: Value, offset: int, channels: int) -> tuple[Value, Value]:
+        """Fewer than four, at the end of a row: nothing is read behind it."""
         builder = dsp.builder
-        if channels == 4:
-            word = builder.xor(dsp.any_word(row, offset), I32(-0x7F7F7F80))
-            return dsp.uxtb16(word), dsp.uxtb16_odd(word)
         bytes_ = [builder.load(dsp.at(row, offset + number), align=1, typ=I8) for number in range(channels)]
         halves = [builder.zext(builder.xor(byte, I8(-128)), I32) for byte in bytes_]
         even = halves[0] if channels < 3 else builder.or_(halves[0], builder.shl(halves[2], I32(16)))
