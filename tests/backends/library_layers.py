@@ -173,5 +173,5 @@ def random_layer(rng: np.random.Generator) -> Layer:
         return pool(kind, shape, kernel, stride, padding, options["activation"])
     factor = float(rng.choice([0.1, 1.0, 3.0, 30.0]))
     if kind == "depthwise":
-        return depthwise(shape, int(rng.choice([1, 1, 1, 2, 3])), kernel, stride, padding, dilation, factor=factor, **options)
+        return depthwise(shape, int(rng.choice([1, 1, 1, 2, 3, 4])), kernel, stride, padding, dilation, factor=factor, **options)
     return convolution(shape, int(rng.integers(1, 20)), kernel, stride, padding, dilation, factor=factor, **options)
