@@ -97,6 +97,18 @@ def test_long_windows() -> None:
     check([program_of(case) for case in LOOPED])
 
 
+def test_many_taps() -> None:
+    cases = [
+        Case("depthwise", (1, 5, 4, channels), kernel=kernel, padding=(5, 5, 5, 5), zero_point=-7)
+        for kernel in ((11, 11), (5, 8), (1, 11))
+        for channels in (33, 4)
+    ]
+    check([program_of(case) for case in cases])
+    most = program_of(Case("depthwise", (1, 12, 12, 16), kernel=(12, 12)))
+    answers = [kernel.claim(most, most.instructions[0], M55) for kernel in helium.KERNELS]
+    assert "a 12x12 kernel: more than 128 taps" in answers
+
+
 def test_endings() -> None:
     """Every form of requantisation: uniform and own shifts, both roundings with shifts left and right."""
     wide = tuple(2.0 ** -(4 + number) * 1.37 for number in range(12))

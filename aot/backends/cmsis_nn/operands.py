@@ -119,6 +119,8 @@ def _stage(expr: Expr) -> tuple[Expr, Expr, int, int, int] | None:
     return None
 
 
+HELIUM_TAPS = 128
+"""Taps of a depthwise kernel up to which the kernels for Helium take it: each has code of its own."""
 _ABILITIES = {"dsp": "DSP extension (SMLAD)", "mve": "Helium (MVE)"}
 
 
@@ -128,6 +130,8 @@ def read_layer(program: Program, instruction: Primitive, target: Target, kind: s
         return f"not a {kind} layer"
     if needs and needs not in target.has:
         return f"{target.name} has no {_ABILITIES[needs]}"
+    if needs == "dsp" and "mve" in target.has and (kind != "depthwise" or prod(instruction.geometry.kernel) <= HELIUM_TAPS):
+        return f"{target.name} has Helium (MVE), whose kernels need a third of the instructions"
     if prod(instruction.space) * prod(instruction.window) == 0:
         return "it has no elements"
     geometry = instruction.geometry

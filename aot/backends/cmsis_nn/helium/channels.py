@@ -26,10 +26,11 @@ from aot.llvm.types import I32, POINTER, Value
 
 VECTOR = 16
 _CAPACITY = 255  # of weights' magnitudes: times 128 they fit 16 bits
-_ROWS, _X, _AT, _TABLE, _OUT, _LEFT, _COUNT, _NUMBER, _START = range(9)
+_ROWS, _X, _AT, _TABLE, _OUT, _LEFT, _COUNT, _NUMBER, _START, _TURN = range(10)
 _INPUT, _WEIGHTS, _EVEN, _ODD = range(4)
 _SUMS = (4, 5, 6, 7)  # the last waits on the stack while taps need its register
 _SPARE = 7
+_MANY_TAPS = 40  # whose code may be longer than a loop of LE
 _QUARTERS = ((0, 4, 8, 12), (2, 6, 10, 14), (1, 5, 9, 13), (3, 7, 11, 15))
 """The bytes of a vector whose sums each of the four has: even ones (widened bottom, top), then odd ones."""
 _FRAME = VECTOR
@@ -109,8 +110,13 @@ class Channels:
     def call(self, dsp: Dsp, rows: Value, out: Value, table: Value, count: Value, first: Value) -> None:
         """`count` pixels. rows: pointers to the kernel's rows; first: bytes from there to the first window."""
         type = ir.FunctionType(ir.VoidType(), [POINTER, POINTER, POINTER, I32, I32])
-        function = machine_code(dsp.function, f"channels_{digest(self.key)}", type, _Emitter(self).code(), _PUSHED_NBYTES)
+        function = machine_code(dsp.function, self.name, type, _Emitter(self).code(), _PUSHED_NBYTES)
         dsp.builder.call(function, [rows, out, table, count, first])
+
+    @property
+    def name(self) -> str:
+        """Of the function: equal names mean equal code."""
+        return f"channels_{digest(self.key)}"
 
     @property
     def code_nbytes(self) -> int:
@@ -155,17 +161,27 @@ class _Emitter:
         if product.is_predicated and product.pixels == 1:
             code.constant(_LEFT, product.lanes)
         if product.vectors > 1:
-            code.constant(_NUMBER, product.vectors)
-            start = code.begin_loop(_NUMBER)
-            self._vector()
-            code.add_number(_AT, _AT, VECTOR)
-            code.end_loop(start)
+            self._vectors()
         else:
             self._vector()
             code.add_number(_AT, _AT, VECTOR)
         nbytes = product.vectors * VECTOR
         code.add_any(_AT, _AT, product.in_step - nbytes, _NUMBER)
         code.add_any(_OUT, _OUT, product.out_step - nbytes, _NUMBER)
+
+    def _vectors(self) -> None:
+        """A loop over vectors: LE reaches 4 kB."""
+        code, product = self.emitted, self.product
+        is_long = product.weights[0].size > _MANY_TAPS
+        code.constant(_TURN, product.vectors)
+        start = code.nbytes if is_long else code.begin_loop(_TURN)
+        self._vector()
+        code.add_number(_AT, _AT, VECTOR)
+        if is_long:
+            code.subs_number(_TURN, 1)
+            code.branch(NE, start)
+        else:
+            code.end_loop(start)
 
     def _vector(self) -> None:
         self._taps()

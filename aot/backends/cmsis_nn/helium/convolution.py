@@ -18,7 +18,7 @@ from aot.backends.cmsis_nn.fused import operands_of
 from aot.backends.cmsis_nn.helium.ending import Ending
 from aot.backends.cmsis_nn.helium.memory import Patches
 from aot.backends.cmsis_nn.helium.product import CHUNK, Product
-from aot.backends.cmsis_nn.helium.rest import Rest, instructions
+from aot.backends.cmsis_nn.helium.rest import Rest, cost_of, instructions
 from aot.backends.cmsis_nn.helium.strips import Strips
 from aot.backends.cmsis_nn.operands import Layer, read_layer
 from aot.backends.cmsis_nn.shared import Frame, emit_body
@@ -33,6 +33,7 @@ from aot.target import Target
 
 _PATCHES_NBYTES = 4096  # of scratch, if one pixel's are less
 _LINE_NBYTES = 2048  # of scratch for results that something fused takes
+_BODY_NBYTES, _REST_NBYTES = 200, 120  # of code around the product, and for what is fused
 _PER_CHUNK = 1.75  # instructions for a chunk, a pixel and a channel
 
 
@@ -138,7 +139,13 @@ class _Plan:
         per_pixel = (self.patches.instructions if self.patches else 0) + instructions(self.layer) * g.output[3]
         for count, copied in strips.pieces:
             found += product.instructions(count) + 15 + count * per_pixel + (strips.instructions(count) if copied else 0)
-        return Cost(round(found * g.input[0]), product.code_nbytes + 400)
+        body = _BODY_NBYTES * (1 if strips.always_inside else 2) + _REST_NBYTES * self.has_rest
+        return cost_of(found * g.input[0], [(product.name(self.parity), product.code_nbytes(self.parity))], self.code, body)
+
+    @property
+    def parity(self) -> tuple[bool, bool]:
+        """Whether a run of pixels can be of an odd number, and of more than one."""
+        return self.strips.parity(self.layer.geometry.output[2] if self.is_flat else 0)
 
     @property
     def code(self) -> tuple | None:
@@ -244,8 +251,7 @@ class _Emitter:
                 plan.patches.call(dsp, rows, patches, count)
                 rows = patches
             line = dsp.at(self.frame.scratch, plan.line_at) if plan.has_rest else out
-            odd, even = plan.strips.parity(plan.layer.geometry.output[2] if plan.is_flat else 0)
-            plan.product.call(dsp, rows, line, self.frame.table, count, skip, odd, even)
+            plan.product.call(dsp, rows, line, self.frame.table, count, skip, plan.parity)
             if plan.has_rest:
                 Rest(dsp, self.output, plan.layer).emit(line, out, count, (*at, x))
             carried.next = (builder.add(x, count), dsp.at(out, builder.mul(count, I32(pixel))))

@@ -16,8 +16,8 @@ from aot.backends.cmsis_nn.fused import operands_of
 from aot.backends.cmsis_nn.helium.channels import VECTOR, Channels
 from aot.backends.cmsis_nn.helium.ending import Ending
 from aot.backends.cmsis_nn.helium.memory import pad_row
-from aot.backends.cmsis_nn.helium.rest import Rest, instructions
-from aot.backends.cmsis_nn.operands import Layer, read_layer
+from aot.backends.cmsis_nn.helium.rest import Rest, cost_of, instructions
+from aot.backends.cmsis_nn.operands import HELIUM_TAPS, Layer, read_layer
 from aot.backends.cmsis_nn.shared import Frame, emit_body
 from aot.graph.ir import DType
 from aot.graph.primitive import Geometry, Primitive
@@ -28,8 +28,8 @@ from aot.lower.inplace import elementwise_overwrites
 from aot.lower.program import Buffer, Program
 from aot.target import Target
 
+_BODY_NBYTES, _RING_NBYTES, _REST_NBYTES = 150, 250, 120  # of code around the product, for the ring, and for what is fused
 _LINE_NBYTES = 2048  # of scratch for results that something fused takes
-_MOST_TAPS = 128  # each has code of its own
 _SLACK = 2 * VECTOR  # bytes behind the ring
 
 
@@ -39,8 +39,8 @@ def claim_depthwise(program: Program, instruction: Primitive, target: Target) ->
     if isinstance(layer, str):
         return layer
     height, width = layer.geometry.kernel
-    if height * width > _MOST_TAPS:
-        return f"a {height}x{width} kernel: more than {_MOST_TAPS} taps"
+    if height * width > HELIUM_TAPS:
+        return f"a {height}x{width} kernel: more than {HELIUM_TAPS} taps"
     plan = _Plan(layer)
     data = plan.product.table()
     table = Buffer(f"{layer.instruction.out}.packed", DType.INT32, data.shape, "constant", data=data, align=4)
@@ -144,7 +144,9 @@ class _Plan:
         if self.has_ring:
             copied = 3 * self.row_nbytes / VECTOR if g.multiplier == 1 else 2 * self.row_nbytes + 5 * g.input[2] * g.input[3]
             row += min(g.stride[0], self.slots) * (55 + copied)
-        return Cost(round(row * g.output[0] * g.output[1]), self.product.code_nbytes + 500)
+        body = _BODY_NBYTES + _RING_NBYTES * self.has_ring + _REST_NBYTES * self.has_rest
+        product = (self.product.name, self.product.code_nbytes)
+        return cost_of(row * g.output[0] * g.output[1], [product], self.code, body)
 
     @property
     def code(self) -> tuple | None:

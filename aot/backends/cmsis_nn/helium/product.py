@@ -75,21 +75,23 @@ class Product:
         return 40 + pixels // 2 * pair + pixels % 2 * one
 
     def call(
-        self, dsp: Dsp, x: Value, out: Value, table: Value, count: Value, skip: Value, odd: bool = True, even: bool = True
+        self, dsp: Dsp, x: Value, out: Value, table: Value, count: Value, skip: Value, parity: tuple[bool, bool] = (True, True)
     ) -> None:
-        """`count` pixels. skip: bytes from the end of a run to the next. odd, even: whether the count can be odd, or more than one."""
+        """`count` pixels. skip: bytes from the end of a run to the next. parity: whether the count can be odd, and more than one."""
         type = ir.FunctionType(ir.VoidType(), [POINTER, POINTER, POINTER, I32, I32])
-        purpose = f"product_{digest((self.key, odd, even))}"
-        function = machine_code(dsp.function, purpose, type, _Emitter(self, odd, even).code(), _PUSHED_NBYTES)
+        function = machine_code(dsp.function, self.name(parity), type, _Emitter(self, *parity).code(), _PUSHED_NBYTES)
         dsp.builder.call(function, [x, out, table, count, skip])
+
+    def name(self, parity: tuple[bool, bool]) -> str:
+        """Of the function: equal names mean equal code."""
+        return f"product_{digest((self.key, *parity))}"
+
+    def code_nbytes(self, parity: tuple[bool, bool]) -> int:
+        return len(_Emitter(self, *parity).code())
 
     @property
     def _straight(self) -> bool:
         return self.rows * self.chunks <= _STRAIGHT
-
-    @property
-    def code_nbytes(self) -> int:
-        return len(_Emitter(self, True, True).code())
 
 
 class _Emitter:

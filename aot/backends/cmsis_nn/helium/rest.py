@@ -6,6 +6,7 @@ Invariant: an element's operands are read before it is stored.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -13,13 +14,26 @@ from aot.backends.cmsis_nn.dsp.ending import Output
 from aot.backends.cmsis_nn.dsp.instructions import Dsp
 from aot.backends.cmsis_nn.helium.vectors import BYTES, LANES, WORDS, Vectors, refusal
 from aot.backends.cmsis_nn.operands import Layer
+from aot.backends.cmsis_nn.shared import digest
 from aot.graph.expr import Load
 from aot.llvm.types import I32, Value
+from aot.lower.implementation import Cost
+
+_CALL_NBYTES = 40  # of code that a layer has for itself
 
 
 def instructions(layer: Layer) -> float:
     """What an element takes, about; 0 where nothing is fused."""
     return 0 if layer.split.rest is None else 14 if refusal(layer) else 4.5
+
+
+def cost_of(instructions: float, functions: Sequence[tuple[str, int]], code: tuple | None, body_nbytes: int) -> Cost:
+    """A layer's cost. functions: (name, bytes) of those that it calls. code: what its body depends on; None: the body is its own."""
+    shared = list(functions)
+    if code is not None:
+        shared.append((f"body_{digest(code)}", body_nbytes))
+    own = _CALL_NBYTES + (body_nbytes if code is None else 0)
+    return Cost(round(instructions), own, tuple(shared))
 
 
 @dataclass(frozen=True)
