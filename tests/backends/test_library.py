@@ -77,7 +77,7 @@ DEPTHWISE = (
     *(depthwise((1, 6, 6, 4), 1, (3, 3), (1, 1), "SAME", (2, 2)), depthwise((1, 3, 3, 17)), depthwise((1, 3, 3, 130), bias=False)),
     *(depthwise((1, 3, 5, 6), 1, (1, 3)), depthwise((1, 2, 2, 4)), depthwise((1, 1, 6, 5)), depthwise((1, 3, 3, 4), 1, (7, 7))),
     *(depthwise((1, 3, 3, 9), zero_points=(-128, 127)), depthwise((1, 4, 4, 4), bias=False, activation="RELU6")),
-    *(depthwise((1, 3, 3, 4), extreme=True), depthwise((1, 6, 6, 8), 1, (4, 4))),
+    *(depthwise((1, 3, 3, 2), 4), depthwise((1, 3, 3, 4), extreme=True), depthwise((1, 6, 6, 8), 1, (4, 4))),
     *(depthwise((1, 3, 4, 5), 1, (3, 2), (2, 1), "VALID", pads=pads) for pads in ((2, 0, 1, 1), (0, 2, 1, 0))),
 )
 OTHERS = (
