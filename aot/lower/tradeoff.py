@@ -86,8 +86,14 @@ def choose(layers: Layers, goal: Goal) -> Picks:
     smallest = _least(
         layers, (_cheapest(layers, _Prices(_NOTHING_IS_WORTH, _NOTHING_IS_WORTH), start) for start in _starts(layers))
     )
-    if goal.optimize == "size" or not _holds(layers, smallest, goal):
+    if goal.optimize == "size":
         return smallest
+    if not _holds(layers, smallest, goal):
+        # The fewest bytes of all need not be the fewest of constants.
+        leanest = tuple(min(range(len(layer)), key=lambda n, layer=layer: _leanness(layer[n])) for layer in layers)
+        if not _holds(layers, leanest, goal):
+            return smallest
+        smallest = leanest
     price, picks = _without_limits(layers, goal, smallest)
     if not _holds(layers, picks, replace(goal, max_flash_nbytes=None)):
         price, picks = _raised(layers, goal, smallest, lambda more: _Prices(price.code, price.constants + more))
@@ -96,6 +102,11 @@ def choose(layers: Layers, goal: Goal) -> Picks:
         price, picks = _raised(layers, goal, smallest, lambda more: _Prices(base.code + more, base.constants + more))
     worth = _Prices(0, 0) if goal.optimize == "speed" else price
     return _filled(layers, picks, goal, worth)
+
+
+def _leanness(one: Figures) -> tuple[int, int]:
+    """What orders variants where only constants count."""
+    return one.constants_nbytes, one.instructions
 
 
 def _starts(layers: Layers) -> tuple[Picks, Picks]:

@@ -54,6 +54,13 @@ def test_one_layer(goal: Goal, wanted: int) -> None:
     assert choose(ONE, goal) == (wanted,)
 
 
+def test_the_fewest_bytes_need_not_be_the_fewest_constants() -> None:
+    layers = [[Figures(100, 10, 50), Figures(10, 100, 40)]] * 2
+    assert choose(layers, Goal("size")) == (0, 0)
+    assert choose(layers, Goal("balanced", max_constants_nbytes=85)) == (1, 1)
+    assert choose(layers, Goal("balanced", max_constants_nbytes=75)) == (0, 0)  # out of reach
+
+
 def test_equally_fast_variants_go_by_bytes() -> None:
     assert choose([[Figures(10, 9, 9), Figures(10, 8, 9)]], Goal("speed")) == (1,)
 
