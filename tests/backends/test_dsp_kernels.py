@@ -40,10 +40,15 @@ NUMBERS = {
 
 def claim(program: Program, target: Target = M4, variant: int = 0) -> Implementation:
     """The first kernel's implementation; `variant` of those that it offers."""
+    return offers(program, target)[variant]
+
+
+def offers(program: Program, target: Target = M4) -> tuple[Implementation, ...]:
+    """All implementations of the first kernel that has one."""
     answers = [kernel.claim(program, program.instructions[0], target) for kernel in BACKEND.kernels]
     found = next((answer for answer in answers if not isinstance(answer, str)), None)
     assert found is not None, answers
-    return found if isinstance(found, Implementation) else found[variant]
+    return (found,) if isinstance(found, Implementation) else found
 
 
 def check(program: Program, seed: int = 1, target: Target = M4, split: bool = False, **options) -> Implementation:

@@ -17,7 +17,7 @@ from aot.backends.cmsis_nn.dsp.gather import Patches
 from aot.backends.cmsis_nn.dsp.instructions import Dsp
 from aot.backends.cmsis_nn.fused import operands_of
 from aot.backends.cmsis_nn.operands import Layer, read_layer
-from aot.backends.cmsis_nn.shared import Frame, emit_body
+from aot.backends.cmsis_nn.shared import Frame, digest, emit_body
 from aot.backends.cmsis_nn.swar.m3.gather import gather_pair, gather_pixels, gather_windows
 from aot.backends.cmsis_nn.swar.m3.packing import Packed, pack
 from aot.backends.cmsis_nn.swar.m3.product import Block
@@ -73,6 +73,7 @@ def _implementation(program: Program, layer: Layer, kernel: str) -> Implementati
             f"{plan.depth * len(packed.groups) / sum(packed.groups):.1f} products are summed in lanes before a split",
         ),
         cost=plan.cost,
+        variant="two pixels a word",
     )
 
 
@@ -130,8 +131,17 @@ class _Plan:
             found += self._gather_cost * count + 30
             for width, groups in zip(widths, self.packed.groups, strict=True):
                 found += self.depth * (1 + width + width * count) + groups * (5 + width * (3 + 2 * count)) + 12 + 14 * width * count
-        code = 600 + 400 * (1 + len(self.left_over))
-        return Cost(round(runs * found), code)
+        return Cost(round(runs * found), 60, self._shared_code)
+
+    @property
+    def _shared_code(self) -> tuple[tuple[str, int], ...]:
+        """Code that layers have in common: the machine code, and all of the body where nothing is fused behind."""
+        sizes = {self.packed.stride} | {(left + 1) // 2 for left in self.left_over}
+        widths = [2] * (self.packed.channels > 1) + [1] * (self.packed.channels % 2)
+        blocks = [Block(pairs, width, self.packed.stride) for pairs in sorted(sizes) for width in widths]
+        body = (200 if self.patches.contiguous else 600) + sum(40 * block.sums + 60 for block in blocks)
+        name = self.layer.instruction.out if self.code is None else f"pairs_{digest(self.code)}"
+        return (*((block.purpose, len(block.code())) for block in blocks), (name, body))
 
     @property
     def _gather_cost(self) -> float:

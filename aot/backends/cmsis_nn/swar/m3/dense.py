@@ -16,9 +16,9 @@ from aot.backends.cmsis_nn.dsp.instructions import Dsp
 from aot.backends.cmsis_nn.fused import operands_of
 from aot.backends.cmsis_nn.operands import Layer, read_layer
 from aot.backends.cmsis_nn.requantise import Form
-from aot.backends.cmsis_nn.shared import Frame, emit_body
+from aot.backends.cmsis_nn.shared import Frame, digest, emit_body
 from aot.backends.cmsis_nn.swar import lanes
-from aot.backends.cmsis_nn.swar.m3.convolution import claim_convolution, claim_rows, row_axes
+from aot.backends.cmsis_nn.swar.m3.convolution import row_axes
 from aot.backends.cmsis_nn.swar.m3.packing import solved
 from aot.backends.cmsis_nn.swar.m3.quads import MOST, OFFSET, Quads, group_lengths
 from aot.backends.cmsis_nn.swar.m3.refusal import refusal
@@ -33,11 +33,11 @@ from aot.target import Target
 
 
 def claim_dense(program: Program, instruction: Primitive, target: Target) -> Implementation | str:
-    """Fully connected layers, where this is cheaper than rows two in a word."""
+    """Fully connected layers on any number of rows, one by one."""
     layer = refusal(target) or read_layer(program, instruction, target, "dense")
     if isinstance(layer, str):
         return layer
-    return _implementation(program, layer, claim_rows(program, instruction, target))
+    return _implementation(program, layer)
 
 
 def claim_single_pixel(program: Program, instruction: Primitive, target: Target) -> Implementation | str:
@@ -50,20 +50,17 @@ def claim_single_pixel(program: Program, instruction: Primitive, target: Target)
     moved = g.output[1:3] != (1, 1) or g.kernel != g.input[1:3] or g.pad_top > 0 or g.pad_left > 0
     if dilated or moved or layer.rest_axes & layer.pixel_axes:
         return "its window is not the whole image"
-    return _implementation(program, layer, claim_convolution(program, instruction, target))
+    return _implementation(program, layer)
 
 
-def _implementation(program: Program, layer: Layer, other: Implementation | str) -> Implementation | str:
-    """`other`: what would take the layer otherwise."""
+def _implementation(program: Program, layer: Layer) -> Implementation | str:
     if prod(layer.geometry.output) == 1:
         return "a single output: generic code needs as few instructions, and no scratch"
     plan = _plan(layer)
-    if isinstance(other, Implementation) and other.cost and other.cost.instructions < plan.cost.instructions:
-        return "pixels or rows two in a word need fewer instructions"
     table = Buffer(f"{layer.instruction.out}.packed", DType.INT32, plan.table.shape, "constant", data=plan.table, align=4)
     reads, constants = operands_of(program, layer.instruction, layer.split.rest)
     return Implementation(
-        kernel="dense",
+        kernel="dense" if layer.geometry.kind == "dense" else f"conv {layer.geometry.kernel[0]}x{layer.geometry.kernel[1]}",
         instruction=layer.instruction,
         reads=reads,
         writes=(layer.instruction.out,),
@@ -78,6 +75,7 @@ def _implementation(program: Program, layer: Layer, other: Implementation | str)
             f"{plan.depth / len(plan.lengths):.1f} products are summed in lanes before a split",
         ),
         cost=plan.cost,
+        variant="four channels a word",
     )
 
 
@@ -137,7 +135,14 @@ class _Plan:
         two, one = self.blocks
         groups, rows = len(self.lengths), self.rows[0]
         block = two * (10 * self.depth + 16 * groups + 40) + one * (6 * self.depth + 16 * groups + 40)
-        return Cost(rows * (block + 5 * self.depth + 14 * groups + 9 * self.channels + 40), 900 + 350 * one)
+        return Cost(rows * (block + 5 * self.depth + 14 * groups + 9 * self.channels + 40), 60, self._shared_code)
+
+    @property
+    def _shared_code(self) -> tuple[tuple[str, int], ...]:
+        """Code that layers have in common."""
+        blocks = [quads for quads, count in zip((Quads(2), Quads(1)), self.blocks) if count]
+        name = self.layer.instruction.out if self.code is None else f"dense_{digest(self.code)}"
+        return (*((quads.purpose, len(quads.code())) for quads in blocks), (name, 180 + 40 * len(blocks)))
 
     @property
     def code(self) -> tuple | None:

@@ -22,8 +22,7 @@ from aot.backends.cmsis_nn.dsp.instructions import Dsp
 from aot.backends.cmsis_nn.fused import operands_of
 from aot.backends.cmsis_nn.operands import Layer, read_layer
 from aot.backends.cmsis_nn.requantise import Form
-from aot.backends.cmsis_nn.shared import Frame, emit_body
-from aot.backends.cmsis_nn.swar.m3.convolution import claim_convolution
+from aot.backends.cmsis_nn.shared import Frame, digest, emit_body
 from aot.backends.cmsis_nn.swar.m3.packing import solved
 from aot.backends.cmsis_nn.swar.m3.refusal import refusal
 from aot.graph.ir import DType
@@ -47,18 +46,14 @@ def claim_depthwise(program: Program, instruction: Primitive, target: Target) ->
 
 
 def claim_single_channel(program: Program, instruction: Primitive, target: Target) -> Implementation | str:
-    """Convolutions of one input channel, where few outputs are made of it: depthwise ones, with the outputs as its multiplier."""
+    """Convolutions of one input channel: depthwise ones, with the output channels as multiplier."""
     layer = refusal(target) or read_layer(program, instruction, target, "conv")
     if isinstance(layer, str):
         return layer
     if layer.geometry.input[3] != 1:
         return f"{layer.geometry.input[3]} input channels, not one"
     geometry = replace(layer.geometry, kind="depthwise", multiplier=layer.geometry.output[3])
-    found = _implementation(program, replace(layer, geometry=geometry, weights=layer.weights[..., 0]))
-    other = claim_convolution(program, instruction, target)
-    if isinstance(other, Implementation) and other.cost and found.cost and other.cost.instructions < found.cost.instructions:
-        return "pixels two in a word need fewer instructions"
-    return found
+    return _implementation(program, replace(layer, geometry=geometry, weights=layer.weights[..., 0]))
 
 
 def _implementation(program: Program, layer: Layer) -> Implementation:
@@ -77,6 +72,7 @@ def _implementation(program: Program, layer: Layer) -> Implementation:
         style="ordered",
         notes=(str(plan.form), f"columns at a time: {', '.join(str(size) for size in dict.fromkeys(plan.sizes))}"),
         cost=plan.cost,
+        variant="straight from the image",
     )
 
 
@@ -139,6 +135,16 @@ class _Plan:
         return Cost(
             round(images * channels * (height * (row + 8) + partly * (30 + 6 * g.kernel[1]))), 500 + 250 * len(set(self.sizes))
         )
+
+    @property
+    def _shared_code(self) -> tuple[tuple[str, int], ...]:
+        """Code that layers have in common."""
+        g = self.layer.geometry
+        taps = g.kernel[0] * g.kernel[1] if g.kernel[0] * g.kernel[1] <= _STRAIGHT_TAPS else 2 * g.kernel[1]
+        kinds = {(self.is_inside(*block), block if not self.is_inside(*block) else block[1]) for block in self.blocks}
+        sizes = [kind[1] if isinstance(kind[1], int) else kind[1][1] for kind in kinds]
+        name = self.layer.instruction.out if self.code is None else f"depthwise_{digest(self.code)}"
+        return ((name, 300 + sum(60 + 6 * size * taps + 30 * size for size in sizes)),)
 
 
 def _plan(layer: Layer) -> _Plan:

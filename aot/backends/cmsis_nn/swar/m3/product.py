@@ -60,6 +60,11 @@ class Block:
         return self.pairs * self.channels
 
     @property
+    def purpose(self) -> str:
+        """The function's name."""
+        return f"pairs_{self.pairs}x{self.channels}_of_{self.stride}"
+
+    @property
     def accs_nbytes(self) -> int:
         return 8 * self.sums
 
@@ -86,8 +91,7 @@ class Block:
         those of its pixels; the sums of groups lie behind them.
         """
         type = ir.FunctionType(POINTER, [POINTER] * 4)
-        purpose = f"pairs_{self.pairs}x{self.channels}_of_{self.stride}"
-        function = machine_code(dsp.function, purpose, type, self.code(), _PUSHED_NBYTES)
+        function = machine_code(dsp.function, self.purpose, type, self.code(), _PUSHED_NBYTES)
         return dsp.builder.call(function, [slots, stream, work, table])
 
     def code(self) -> bytes:

@@ -49,6 +49,11 @@ class Quads:
         return 4 * self.words
 
     @property
+    def purpose(self) -> str:
+        """The function's name."""
+        return f"quads_{self.words}"
+
+    @property
     def unit(self) -> int:
         """Bytes of code for a k."""
         return 4 + (4 if self.words == 1 else 2) + 16 * self.words
@@ -74,7 +79,7 @@ class Quads:
         """Accumulate a block. first: its `starts`. groups: the start and the jump of each group (of a block of 2 words); bit 0 of the
         last one's jump is set. work: the accumulators are left at its beginning, the sums of groups lie behind them."""
         type = ir.FunctionType(ir.VoidType(), [POINTER] * 5)
-        function = machine_code(dsp.function, f"quads_{self.words}", type, self.code(), _PUSHED_NBYTES)
+        function = machine_code(dsp.function, self.purpose, type, self.code(), _PUSHED_NBYTES)
         dsp.builder.call(function, [weights, source, work, first, groups])
 
     def code(self) -> bytes:
