@@ -37,18 +37,18 @@ from aot.target import Target
 _FARTHEST = 65535  # offset in a table of halfwords
 
 
-def claim_convolution(program: Program, instruction: Primitive, target: Target) -> Implementation | str:
+def claim_convolution(program: Program, instruction: Primitive, target: Target) -> tuple[Implementation, ...] | str:
     """Convolutions of any kernel, stride, dilation and padding."""
     layer = refusal(target) or read_layer(program, instruction, target, "conv")
     if isinstance(layer, str):
         return layer
-    return _implementation(program, layer, f"conv {layer.geometry.kernel[0]}x{layer.geometry.kernel[1]}")
+    return _implementations(program, layer, f"conv {layer.geometry.kernel[0]}x{layer.geometry.kernel[1]}")
 
 
-def claim_dense(program: Program, instruction: Primitive, target: Target) -> Implementation | str:
+def claim_dense(program: Program, instruction: Primitive, target: Target) -> tuple[Implementation, ...] | str:
     """Fully connected layers on any number of rows: a convolution whose pixels are the rows."""
     layer = refusal(target) or read_layer(program, instruction, target, "dense")
-    return layer if isinstance(layer, str) else _implementation(program, layer, "dense")
+    return layer if isinstance(layer, str) else _implementations(program, layer, "dense")
 
 
 @dataclass(frozen=True)
@@ -116,8 +116,8 @@ def _words(nbytes: int) -> int:
     return -(-nbytes // 4) * 4
 
 
-def _plan(layer: Layer) -> _Plan:
-    g, packed = layer.geometry, pack(layer)
+def _plan(layer: Layer, packed: Packed) -> _Plan:
+    g = layer.geometry
     rows, columns, channels = np.indices((*g.kernel, g.input[3])).reshape(3, -1)
     inside = ((rows * g.dilation[0] * g.input[2]) + columns * g.dilation[1]) * g.input[3] + channels
     in_patch = np.arange(len(inside))
@@ -132,11 +132,14 @@ def _plan(layer: Layer) -> _Plan:
     return _Plan(layer, patches, packed, np.frombuffer(raw, "<i4"), is_copied)
 
 
-def _implementation(program: Program, layer: Layer, kernel: str) -> Implementation | str:
+def _implementations(program: Program, layer: Layer, kernel: str) -> tuple[Implementation, ...] | str:
     depth = prod(layer.weights.shape[1:])
     if depth > _FARTHEST:
         return f"{depth} inputs of an output (at most {_FARTHEST})"
-    plan = _plan(layer)
+    return tuple(_implementation(program, layer, _plan(layer, packed), kernel) for packed in pack(layer))
+
+
+def _implementation(program: Program, layer: Layer, plan: _Plan, kernel: str) -> Implementation:
     instruction, product = layer.instruction, plan.packed.product
     table = Buffer(f"{instruction.out}.packed", DType.INT32, plan.table.shape, "constant", data=plan.table, align=4)
     expr = instruction.result if product.rescaling is None else layer.split.rest
@@ -156,6 +159,7 @@ def _implementation(program: Program, layer: Layer, kernel: str) -> Implementati
         style="ordered",
         notes=(form, f"{product.depth / groups:.1f} products are summed in lanes before a split"),
         cost=plan.cost,
+        variant="int8 weights" if product.is_small else "weights two in a word",
     )
 
 

@@ -6,7 +6,8 @@ Invariant: every group of k's is proven for its lanes for all channels (see `lan
 
 k's are computed in chunks that have groups of the same sizes, so that one piece of code serves all chunks too: where a group is
 smaller than its place, k's with weights of 0 fill it. Chunk by chunk, block by block (a block is 1 to 3 words of channels), the words
-of each k; in the last chunk each block's requantisation constants follow.
+of each k; in the last chunk each block's requantisation constants follow. Where the table has bytes, a word holds two k's of two
+channels, and blocks have up to 2 words.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from aot.backends.cmsis_nn.dsp.ending import stage_of, word32
 from aot.backends.cmsis_nn.operands import Layer
 from aot.backends.cmsis_nn.swar import lanes
 from aot.backends.cmsis_nn.thumb1.product import Product
-from aot.backends.cmsis_nn.thumb1.rescale import solve
+from aot.backends.cmsis_nn.thumb1.rescale import Rescaling, solve
 
 _CHUNK = 144  # k's that a chunk has at most, but for what fills it
 _LARGEST = 64  # group: what fills a chunk then leaves it within reach of the stack pointer
@@ -35,46 +36,72 @@ class Packed:
     data: np.ndarray
 
 
-def pack(layer: Layer) -> Packed:
+def pack(layer: Layer) -> tuple[Packed, Packed]:
+    """The table with words, and the one with bytes."""
     channels, depth = len(layer.bias), prod(layer.weights.shape[1:])
     weights = layer.weights.reshape(channels, depth)
     rescaling = solve(stage_of(layer, range(channels)), layer.folded_bias)
-    sizes, order = _chunked(lanes.partition(weights), max(1, -(-depth // _CHUNK)))
-    product = Product(sizes, len(order) // sum(sizes), _blocks(channels), channels, rescaling)
+    groups = lanes.partition(weights)
+    return _packed(weights, groups, rescaling, False), _packed(weights, groups, rescaling, True)
+
+
+def _packed(weights: np.ndarray, groups: tuple[lanes.Group, ...], rescaling: Rescaling | None, is_small: bool) -> Packed:
+    channels, depth = weights.shape
+    product, order = _shape(channels, groups, rescaling, is_small, max(1, -(-depth // _CHUNK)))
     padded = np.zeros((2 * product.words, depth + 1), np.int64)
     padded[:channels, :depth] = weights
-    words = lanes.pack(padded[0::2], padded[1::2])[:, order]
+    low, high = padded[0::2, order], padded[1::2, order]
+    if is_small:
+        words = sum(
+            ((half[:, at::2] + 128) << shift for half, at, shift in ((low, 0, 0), (low, 1, 8), (high, 0, 16), (high, 1, 24)))
+        )
+    else:
+        words = lanes.pack(low, high)
+    assert isinstance(words, np.ndarray)
     table: list[int] = []
-    for chunk in range(product.chunks):
-        ks = slice(chunk * product.depth, (chunk + 1) * product.depth)
+    for chunk, one in enumerate(np.split(words, product.chunks, axis=1)):
         first = 0
         for width, count in product.blocks:
             for _ in range(count):
-                table += words[first : first + width, ks].T.reshape(-1).tolist()
+                table += one[first : first + width].T.reshape(-1).tolist()
                 if rescaling is not None and chunk + 1 == product.chunks:
                     live = range(2 * first, min(2 * (first + width), channels))
-                    table += [word32(word) for n in live for word in rescaling.words(n)]
+                    table += [word for n in live for word in rescaling.words(n)]
                 first += width
-    return Packed(product, order, np.array(table, "<i4"))
+    return Packed(product, order, np.array([word32(word) for word in table], "<i4"))
 
 
-def _chunked(groups: tuple[lanes.Group, ...], chunks: int) -> tuple[tuple[int, ...], np.ndarray]:
+def _shape(
+    channels: int, groups: tuple[lanes.Group, ...], rescaling: Rescaling | None, is_small: bool, chunks: int
+) -> tuple[Product, np.ndarray]:
+    """The product, with as few chunks from `chunks` on as leave its frame within reach, and the k's of all chunks."""
+    blocks = _blocks(channels, 2 if is_small else 3)
+    while True:
+        sizes, order = _chunked(groups, chunks, is_small)
+        product = Product(sizes, chunks, blocks, channels, rescaling, is_small)
+        if product.is_within_reach:
+            return product, order
+        chunks += 1
+
+
+def _chunked(groups: tuple[lanes.Group, ...], chunks: int, is_even: bool) -> tuple[tuple[int, ...], np.ndarray]:
     """Sizes of a chunk's groups, and the k's of all chunks. Groups come largest first, so that neighbours have about one size."""
     pieces = [group[first : first + _LARGEST] for group in groups for first in range(0, len(group), _LARGEST)]
-    groups = tuple(sorted(pieces, key=lambda group: -len(group)))
-    places = [groups[first : first + chunks] for first in range(0, len(groups), chunks)]
-    sizes = tuple(len(place[0]) for place in places)
+    pieces.sort(key=lambda group: -len(group))
+    places = [pieces[first : first + chunks] for first in range(0, len(pieces), chunks)]
+    sizes = [len(place[0]) for place in places]
+    sizes[-1] += sum(sizes) % 2 if is_even else 0
     order: list[int] = []
     for chunk in range(chunks):
         for size, place in zip(sizes, places, strict=True):
             group = place[chunk] if chunk < len(place) else ()
             order += [*group, *[-1] * (size - len(group))]
-    return sizes, np.array(order)
+    return tuple(sizes), np.array(order)
 
 
-def _blocks(channels: int) -> tuple[tuple[int, int], ...]:
-    """(words, how many such blocks): 3 words in a block as often as possible, then the rest."""
-    threes, rest = divmod(-(-channels // 2), 3)
-    if rest == 1 and threes == 1:
+def _blocks(channels: int, most: int) -> tuple[tuple[int, int], ...]:
+    """(words, how many such blocks): as many words in a block as there can be, then the rest."""
+    full, rest = divmod(-(-channels // 2), most)
+    if most == 3 and rest == 1 and full == 1:
         return ((2, 2),)
-    return tuple((width, count) for width, count in ((3, threes), (rest, 1)) if width and count)
+    return tuple((width, count) for width, count in ((most, full), (rest, 1)) if width and count)

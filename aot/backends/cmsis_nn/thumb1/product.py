@@ -27,22 +27,31 @@ from aot.llvm.types import POINTER, Value
 _X, _TABLE = 3, 6
 _HIGHS: Sequence[int] = (4, 5, 7)
 _PARTIAL: Sequence[int] = (8, 9, 10)
+_KEPT_MASK = 10  # where blocks have at most 2 words
 _SUMS: Sequence[int] = (11, 12, LR)
 _OUT, _COUNT, _CHUNKS, _SOURCE, _OFFSETS, _STREAM, _PARTS, _FIRST = range(0, 32, 4)  # slots at the stack pointer
 _INPUTS = 32  # bytes from the stack pointer to the inputs' words
 PUSHED_NBYTES = 36
+_REACH = 1024  # bytes from the stack pointer
+_MASK = 0x00FF00FF
 _UNROLL = 16  # inputs that are gathered without a loop
 
 
 @dataclass(frozen=True)
 class Product:
-    """sizes: of a chunk's groups; blocks: (words, how many). rescaling: None leaves the sums, int32 each, else int8 are left."""
+    """sizes: of a chunk's groups; blocks: (words, how many). rescaling: None leaves the sums, int32 each, else int8 are left.
+
+    is_small: the table has bytes: a word has two k's of two channels, each weight more by 128. The code takes 19 instructions for two k's
+    of two words; what 128 adds, the sum of a group's inputs times 128 in both lanes, is made once for a pixel and taken off before
+    a split.
+    """
 
     sizes: tuple[int, ...]
     chunks: int
     blocks: tuple[tuple[int, int], ...]
     channels: int
     rescaling: Rescaling | None
+    is_small: bool = False
 
     @property
     def depth(self) -> int:
@@ -60,7 +69,16 @@ class Product:
 
     @property
     def frame_nbytes(self) -> int:
+        return self.excess_at + (4 * len(self.sizes) if self.is_small else 0)
+
+    @property
+    def excess_at(self) -> int:
+        """Bytes from the stack pointer to what 128 adds to each group."""
         return _INPUTS + 4 * self.depth
+
+    @property
+    def is_within_reach(self) -> bool:
+        return self.frame_nbytes <= _REACH
 
     @property
     def element_nbytes(self) -> int:
@@ -83,9 +101,12 @@ class Product:
     def instructions(self) -> int:
         """For a pixel, where nothing saturates."""
         found = 40 + self.chunks * (12 + round(2.45 * self.depth))
+        found += self.chunks * (2 * self.depth + 3 * len(self.sizes)) if self.is_small else 0
         per_output = 1 if self.rescaling is None else self.rescaling.instructions + 4
         for width, count in self.blocks:
             core = self.depth * (2 + 2 * width) + len(self.sizes) * 3 * width + width + 7
+            if self.is_small:
+                core = self.depth * (3 + 8 * width) // 2 + len(self.sizes) * (1 + 5 * width) + width + 8
             found += count * (self.chunks * core + width * 6 + 6)
             if self.chunks > 1:
                 found += count * (self.chunks * (12 + 2 * width) + 2 * width)
@@ -119,6 +140,8 @@ class _Assembly:
         else:
             code.str(2, SP, _STREAM)
         self._gather()
+        if product.is_small:
+            self._excess()
         code.ldr(_TABLE, SP, _STREAM)
         for number, (width, count) in enumerate(product.blocks):
             self._blocks(number, width, count)
@@ -167,6 +190,22 @@ class _Assembly:
         if count:
             code.add_number(1, 2 * count)
 
+    def _excess(self) -> None:
+        """For each group 128 times the sum of its inputs, in both lanes; and the mask."""
+        code, k = self.code, 0
+        for number, size in enumerate(self.product.sizes):
+            code.ldr(0, SP, _INPUTS + 4 * k)
+            for other in range(k + 1, k + size):
+                code.ldr(1, SP, _INPUTS + 4 * other)
+                code.adds(0, 0, 1)
+            k += size
+            code.lsls(1, 0, 7)
+            code.lsls(0, 0, 23)
+            code.adds(0, 0, 1)
+            code.str(0, SP, self.product.excess_at + 4 * number)
+        code.number(0, _MASK)
+        code.mov(_KEPT_MASK, 0)
+
     def _again(self, slot: int, label: str) -> None:
         """Count a slot down, and jump to `label` until it is 0."""
         code, done = self.code, self.code.fresh()
@@ -195,7 +234,10 @@ class _Assembly:
         else:
             for j in range(width):
                 code.movs(_HIGHS[j], 0)
-        self._core(width)
+        if self.product.is_small:
+            self._small_core(width)
+        else:
+            self._core(width)
         if self.splits:
             code.ldr(_X, SP, _CHUNKS)
             code.cmp_number(_X, 1)
@@ -257,6 +299,33 @@ class _Assembly:
                     code.add(_SUMS[j], j)
                 code.asrs(j, j, 16)
                 code.adcs(_HIGHS[j], j)
+
+    def _small_core(self, width: int) -> None:
+        """The same from bytes: r0 and r1 are words of two k's, r2 a product, r7 the mask."""
+        code, product, k = self.code, self.product, 0
+        code.mov(7, _KEPT_MASK)
+        for number, size in enumerate(product.sizes):
+            for place in range(size):
+                if k % 2 == 0:
+                    code.ldm(_TABLE, range(width))
+                code.ldr(_X, SP, _INPUTS + 4 * k)
+                for j in range(width):
+                    result = j if k % 2 else 2
+                    if k % 2:
+                        code.lsrs(j, j, 8)
+                    else:
+                        code.mov(2, j)
+                    code.ands(result, 7)
+                    code.muls(result, _X)
+                    (code.add if place else code.mov)(_PARTIAL[j], result)
+                k += 1
+            code.ldr(_X, SP, product.excess_at + 4 * number)
+            for j in range(width):
+                code.mov(2, _PARTIAL[j])
+                code.subs(2, 2, _X)
+                (code.mov if number == 0 and not self.splits else code.add)(_SUMS[j], 2)
+                code.asrs(2, 2, 16)
+                code.adcs(_HIGHS[j], 2)
 
     def _ending(self, width: int, live: int) -> None:
         """Sums of `live` channels to outputs: r0 the low, r4 the high channel's, r5 where they go."""
