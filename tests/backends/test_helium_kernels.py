@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from aot.backends.cmsis_nn import helium
-from aot.graph.expr import Lookup, add, affine, axis, cast, integer, mul, real, sub
+from aot.graph.expr import Load, Lookup, Requantise, add, affine, axis, cast, clamp, integer, mul, real, sub
 from aot.graph.ir import DType
 from aot.graph.primitive import Contract, Geometry
 from aot.lower.implementation import Implementation
@@ -164,6 +164,15 @@ def test_fused_table_and_float() -> None:
 
     def lookup(result, index):
         return Lookup("table", add(cast(result, DType.INT32), integer(128)), INT8)
+
+    def rescaled(result, index):
+        other = cast(Load("r", index, INT8), DType.INT32)
+        product = mul(sub(cast(result, DType.INT32), integer(3)), sub(other, integer(-5)))
+        scaled = [Requantise(product, integer(1518500250), integer(shift)) for shift in (-6, -9, 2)]
+        return cast(clamp(add(add(scaled[0], scaled[1]), scaled[2]), -128, 127), INT8)
+
+    extra = [[Buffer("r", INT8, program_of(case)["y"].shape, "input")] for case in FUSABLE]
+    check([program_of(case, rescaled, extra=some) for case, some in zip(FUSABLE, extra, strict=True)])
 
     def dequantise(result, index):
         return mul(cast(sub(cast(result, DType.INT32), integer(7)), DType.FLOAT32), real(0.125))

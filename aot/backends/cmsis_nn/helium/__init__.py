@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from aot.backends.cmsis_nn.helium.convolution import claim_convolution, claim_dense
 from aot.backends.cmsis_nn.helium.depthwise import claim_depthwise
+from aot.backends.cmsis_nn.helium.elementwise import claim_elementwise
 from aot.lower.implementation import Kernel
 
 KERNELS = (
     Kernel("helium conv", claim_convolution, "int8 convolution of any kernel, stride, dilation and padding", ("conv", "depthwise")),
     Kernel("helium depthwise", claim_depthwise, "int8 depthwise convolution, sixteen channels at a time", ("depthwise",)),
     Kernel("helium dense", claim_dense, "int8 fully connected layer on any number of rows", ("dense",)),
+    Kernel("helium elementwise", claim_elementwise, "int8 sums, products and tables, four elements at a time", ("map",)),
 )

@@ -12,7 +12,7 @@ from math import prod
 
 from aot.backends.cmsis_nn.dsp.ending import Output
 from aot.backends.cmsis_nn.dsp.instructions import Dsp
-from aot.backends.cmsis_nn.helium.vectors import BYTES, LANES, WORDS, Vectors, refusal
+from aot.backends.cmsis_nn.helium.vectors import BYTES, LANES, WORDS, Vectors, refusal_of, run
 from aot.backends.cmsis_nn.operands import Layer
 from aot.backends.cmsis_nn.shared import digest
 from aot.graph.expr import Load
@@ -24,7 +24,7 @@ _CALL_NBYTES = 40  # of code that a layer has for itself
 
 def instructions(layer: Layer) -> float:
     """What an element takes, about; 0 where nothing is fused."""
-    return 0 if layer.split.rest is None else 14 if refusal(layer) else 4.5
+    return 0 if layer.split.rest is None else 14 if refusal_of(layer) else 4.5
 
 
 def cost_of(instructions: float, functions: Sequence[tuple[str, int]], code: tuple | None, body_nbytes: int) -> Cost:
@@ -65,28 +65,15 @@ class Rest:
 
     @property
     def _is_vector(self) -> bool:
-        return not refusal(self.layer)
+        return not refusal_of(self.layer)
 
-    def _run(self, line: Value, out: Value, count: Value, has_tail: bool) -> None:
+    def _run(self, line: Value, out: Value, count: Value, tail: bool) -> None:
         """`count` elements next to each other; a multiple of four unless there is a tail."""
-        dsp, builder, (source, target) = self.dsp, self.dsp.builder, (line, out)
-        vectors = builder.lshr(count, I32(2))
-        if not has_tail:
-            with dsp.repeat(vectors, [source, target]) as carried:
-                self._four(*carried.values)
-                carried.next = tuple(dsp.at(pointer, LANES) for pointer in carried.values)
-            return
-        whole = builder.sub(count, builder.and_(count, I32(LANES - 1)))
-        with builder.if_then(builder.icmp_signed(">", whole, I32(0))), dsp.repeat(vectors, [source, target]) as carried:
-            self._four(*carried.values)
-            carried.next = tuple(dsp.at(pointer, LANES) for pointer in carried.values)
-        left = builder.and_(count, I32(LANES - 1))
-        with builder.if_then(builder.icmp_signed(">", left, I32(0))):
-            start = [dsp.at(pointer, whole) for pointer in (source, target)]
-            with dsp.repeat(left, start) as carried:
-                here, there = carried.values
-                self.output.store([(there, dsp.byte(here), {})])
-                carried.next = (dsp.at(here, 1), dsp.at(there, 1))
+
+        def one(here: Value, there: Value) -> None:
+            self.output.store([(there, self.dsp.byte(here), {})])
+
+        run(self.dsp, count, [line, out], self._four, one, tail)
 
     def _four(self, line: Value, out: Value) -> None:
         dsp, builder = self.dsp, self.dsp.builder

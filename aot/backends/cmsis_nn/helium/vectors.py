@@ -6,7 +6,7 @@ Invariant: a lane holds the value of its element's dtype, as int32; what this do
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from llvmlite import ir
@@ -14,10 +14,10 @@ from llvmlite import ir
 from aot.backends.cmsis_nn.dsp.instructions import Dsp
 from aot.backends.cmsis_nn.operands import Layer
 from aot.errors import InternalError
-from aot.graph.expr import Acc, Binary, Cast, Const, Expr, Load, Lookup, walk
+from aot.graph.expr import Acc, Binary, Cast, Const, Expr, Load, Lookup, Requantise, walk
 from aot.graph.ir import DType
 from aot.llvm.expressions import uniform
-from aot.llvm.types import I8, I32, POINTER, Value
+from aot.llvm.types import I8, I32, Value, known_integer
 
 LANES = 4
 BYTES, WORDS = (ir.VectorType(type, LANES) for type in (I8, I32))
@@ -26,32 +26,43 @@ _SIZES = {DType.INT8: 8, DType.UINT8: 8, DType.INT16: 16, DType.INT32: 32}
 _ARITHMETIC = ("add", "sub", "mul", "and", "or", "xor", "min", "max", "shl", "shr", "ushr")
 
 
-def refusal(layer: Layer) -> str:
+def refusal_of(layer: Layer) -> str:
     """Why a layer's fused expression is computed element by element; empty if it need not be."""
-    rest = layer.split.rest
-    if rest is None or rest.dtype not in _BYTE:
-        return "its results are not bytes"
-    if layer.rest_axes:
+    if layer.split.rest is None or layer.rest_axes:
         return "it asks where an element is"
-    for expr in walk(rest):
+    return refusal(layer.split.rest, layer.beside)
+
+
+def refusal(expression: Expr, beside: Sequence[Load]) -> str:
+    """Why an expression over these loads of the element that is stored is not for vectors; empty if it is."""
+    if expression.dtype not in _BYTE:
+        return f"its results are {expression.dtype}, not bytes"
+    for expr in walk(expression):
         match expr:
-            case Load() if expr in layer.beside and expr.dtype in _BYTE:
+            case Load() if expr in beside and expr.dtype in _BYTE:
                 pass
             case Lookup() if expr.dtype in _SIZES:
                 pass
             case Acc() | Const(int(), DType.INT32):
+                pass
+            case Requantise(_, Const(multiplier), Const(shift)) if multiplier >= 0 and -31 <= shift <= 30:
                 pass
             case Cast() if _casts(expr):
                 pass
             case Binary(op) if op in _ARITHMETIC and expr.dtype is DType.INT32:
                 pass
             case _:
-                return f"it has {type(expr).__name__} of {getattr(expr, 'dtype', '')}"
+                return f"it has a {type(expr).__name__} of {getattr(expr, 'dtype', '')}"
     return ""
 
 
 def _casts(expr: Cast) -> bool:
     return expr.dtype in (*_BYTE, DType.INT32) and expr.x.dtype in _SIZES
+
+
+def splat(value: int) -> Value:
+    """The same number in all lanes."""
+    return ir.Constant(WORDS, [value] * LANES)
 
 
 @dataclass
@@ -76,7 +87,7 @@ class Vectors:
         builder = self.dsp.builder
         match expr:
             case Const(value):
-                return ir.Constant(WORDS, [int(value)] * LANES)
+                return splat(int(value))
             case Acc():
                 return self.load(None, False)
             case Load():
@@ -84,7 +95,7 @@ class Vectors:
             case Lookup(buffer, index):
                 single = uniform(self.dsp.function.buffer(buffer).data)
                 if single is not None:
-                    return ir.Constant(WORDS, [int(single)] * LANES)
+                    return splat(int(single))
                 return self._gather(self.dsp.function.pointer(buffer), self.value(index), expr.dtype)
             case Cast(Acc() as x, DType.UINT8):
                 return self.load(None, True) if x.dtype is DType.INT8 else self.value(x)
@@ -92,9 +103,10 @@ class Vectors:
                 return self.load(x, True)
             case Cast(x, dtype):
                 return self._cast(self.value(x), x.dtype, dtype)
+            case Requantise(x, Const(multiplier), Const(shift)):
+                return self._requantise(self.value(x), int(multiplier), int(shift))
             case Binary("min" | "max" as op, a, b):
-                type = ir.FunctionType(WORDS, [WORDS, WORDS])
-                return builder.call(self.dsp.function.intrinsic(f"llvm.s{op}.v4i32", type), [self.value(a), self.value(b)])
+                return self._call(f"llvm.s{op}.v4i32", self.value(a), self.value(b))
             case Binary(op, a, b):
                 name = {"and": "and_", "or": "or_", "shr": "ashr", "ushr": "lshr"}.get(op, op)
                 return getattr(builder, name)(self.value(a), self.value(b))
@@ -105,14 +117,57 @@ class Vectors:
         if source is dtype or dtype is DType.INT32 or _SIZES[source] < _SIZES[dtype]:
             return x
         if dtype is DType.UINT8:
-            return builder.and_(x, ir.Constant(WORDS, [255] * LANES))
-        count = ir.Constant(WORDS, [24] * LANES)
+            return builder.and_(x, splat(255))
+        count = splat(24)
         return builder.ashr(builder.shl(x, count), count)
+
+    def _call(self, name: str, *arguments: Value) -> Value:
+        type = ir.FunctionType(WORDS, [argument.type for argument in arguments])
+        return self.dsp.builder.call(self.dsp.function.intrinsic(name, type), arguments)
+
+    def _requantise(self, x: Value, multiplier: int, shift: int) -> Value:
+        """Both roundings: VQRDMULH, then VRSHL, with ties of negative numbers mended to go away from zero."""
+        builder = self.dsp.builder
+        if shift > 0:
+            x = builder.shl(x, splat(shift))
+        high = self._call("llvm.arm.mve.vqrdmulh.v4i32", x, splat(multiplier))
+        if shift >= 0:
+            return high
+        mended = self._call("llvm.sadd.sat.v4i32", high, builder.ashr(high, splat(31)))
+        return self._call("llvm.arm.mve.vshl.vector.v4i32.v4i32", mended, splat(shift), I32(0), I32(1), I32(0))
 
     def _gather(self, base: Value, index: Value, dtype: DType) -> Value:
         """VLDR of four elements of a table."""
         bits = _SIZES[dtype]
-        signature = ir.FunctionType(WORDS, [POINTER, WORDS, I32, I32, I32])
-        intrinsic = self.dsp.function.intrinsic("llvm.arm.mve.vldr.gather.offset.v4i32.p0.v4i32", signature)
-        arguments = [base, index, I32(bits), I32({8: 0, 16: 1, 32: 2}[bits]), I32(int(dtype is DType.UINT8))]
-        return self.dsp.builder.call(intrinsic, arguments)
+        how = I32(bits), I32({8: 0, 16: 1, 32: 2}[bits]), I32(int(dtype is DType.UINT8))
+        return self._call("llvm.arm.mve.vldr.gather.offset.v4i32.p0.v4i32", base, index, *how)
+
+
+def run(
+    dsp: Dsp, count: int | Value, pointers: Sequence[Value], four: Callable[..., None], one: Callable[..., None], tail: bool
+) -> None:
+    """`count` elements (at least one) at pointers that step by a byte: by `four` at a time, the rest by `one`. tail: whether there can be
+    a rest."""
+    builder, total = dsp.builder, I32(count) if isinstance(count, int) else count
+    known = known_integer(total)
+
+    def loop(turns: Value, start: Sequence[Value], step: int, body: Callable[..., None]) -> None:
+        with dsp.repeat(turns if known is None else known // LANES if step == LANES else known % LANES, list(start)) as carried:
+            body(*carried.values)
+            carried.next = tuple(dsp.at(pointer, step) for pointer in carried.values)
+
+    turns, left = builder.lshr(total, I32(2)), builder.and_(total, I32(LANES - 1))
+    whole = builder.sub(total, left)
+    behind = [dsp.at(pointer, whole) for pointer in pointers]
+    if known is not None:
+        if known >= LANES:
+            loop(turns, pointers, LANES, four)
+        if known % LANES:
+            loop(left, behind, 1, one)
+        return
+    if not tail:
+        loop(turns, pointers, LANES, four)
+        return
+    for number, start, step, body in ((turns, pointers, LANES, four), (left, behind, 1, one)):
+        with builder.if_then(builder.icmp_signed(">", number, I32(0))):
+            loop(number, start, step, body)
