@@ -9,16 +9,20 @@ steps lie where floor(slope * sum + offset) has them, the slope can be multiplie
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
 
-from aot.graph.expr import Binary, Cast, Const, Expr, Requantise, add, cast, clamp, integer
+from aot.graph.expr import Binary, Cast, Const, Expr, Requantise, add, cast, clamp, integer, mul
+from aot.graph.ir import DType
 from aot.lower.program import Program
-from aot.lower.tables import BYTES, ByteArguments, Tables, often_enough, with_children
+from aot.lower.tables import BYTES, ByteArguments, Tables, byte_values, often_enough, with_children
 
 _MOST_FRACTION_BITS = 24
+_NEAR = range(-4, 5)  # steps from the tables' slopes to factors that are tried
+_FEWER_BITS = 4  # precisions tried
 
 
 def separate_sums(program: Program) -> Program:
@@ -35,7 +39,7 @@ def _separated(root: Expr, tables: Tables) -> Expr:
             found = _find(expr, tables.byte_argument)
             form = _fit(found, tables) if found is not None else None
             if found is not None and form is not None:
-                parts = (tables.lookup(form.left, visit(found.a)), tables.lookup(form.right, visit(found.b)))
+                parts = form.parts(tables, visit(found.a), visit(found.b))
                 shifted = Binary("shr", add(*parts), integer(form.bits))
                 done[id(expr)] = cast(clamp(shifted, form.low, form.high), found.whole.dtype)
             else:
@@ -89,9 +93,30 @@ class _Form:
     low: int
     high: int
 
+    def parts(self, tables: Tables, a: Expr, b: Expr) -> tuple[Expr, Expr]:
+        """left[a] and right[b]."""
+        return tables.lookup(self.left, a), tables.lookup(self.right, b)
 
-def _fit(found: _Sum, tables: Tables) -> _Form | None:
-    """Tables that give every pair's result; None if the staircase has no such slope and offset, or the tables are too coarse."""
+
+@dataclass(frozen=True)
+class _Line:
+    """clamp(a * left + (b * right + offset) >> bits, low, high): the same without tables, where the bytes themselves are summed."""
+
+    left: int
+    right: int
+    offset: int
+    bits: int
+    low: int
+    high: int
+
+    def parts(self, tables: Tables, a: Expr, b: Expr) -> tuple[Expr, Expr]:
+        """a * left and b * right + offset."""
+        first, second = (mul(cast(each, DType.INT32), integer(by)) for each, by in ((a, self.left), (b, self.right)))
+        return first, add(second, integer(self.offset))
+
+
+def _fit(found: _Sum, tables: Tables) -> _Form | _Line | None:
+    """A line or tables that give every pair's result; None if the staircase has no such slope and offset, or the tables are too coarse."""
     wanted = tables.values(found.whole, (found.a, found.b)).astype(np.int64)
     left = tables.values(found.left, (found.a,)).astype(np.int64)
     right = tables.values(found.right, (found.b,)).astype(np.int64)
@@ -104,7 +129,55 @@ def _fit(found: _Sum, tables: Tables) -> _Form | None:
     offset = _offset(sums.ravel(), wanted.ravel(), slope)
     if offset is None:
         return None
-    return _tables_of(left, right, slope, offset, wanted)
+    form = _tables_of(left, right, slope, offset, wanted)
+    values = [byte_values(each.dtype).astype(np.int64) for each in (found.a, found.b)]
+    line = None if form is None else _line_of(form, values, wanted)
+    return form if line is None else line
+
+
+def _line_of(form: _Form, values: Sequence[np.ndarray], wanted: np.ndarray) -> _Line | None:
+    """Factors near the tables' slopes with which one offset is right for every pair; None if no such factors are near.
+
+    A pair with the smallest or largest result bounds the offset from one side only: the clamp does the rest.
+    """
+    slopes = [_steepness(table, value) for table, value in zip((form.left, form.right), values, strict=True)]
+    for fewer in range(_FEWER_BITS):
+        bits = form.bits - fewer
+        found = _line_near([slope / (1 << fewer) for slope in slopes], bits, values, wanted) if bits > 8 else None
+        if found is not None:
+            return found
+    return None
+
+
+def _line_near(slopes: Sequence[float], bits: int, values: Sequence[np.ndarray], wanted: np.ndarray) -> _Line | None:
+    """The first factors around `slopes`, nearest first, that some offset makes right."""
+    rises, falls = wanted > wanted.min(), wanted < wanted.max()
+    for first, second in sorted(((a, b) for a in _NEAR for b in _NEAR), key=lambda pair: (abs(pair[0]) + abs(pair[1]), pair)):
+        left, right = round(slopes[0]) + first, round(slopes[1]) + second
+        room = (wanted << bits) - (values[0][:, None] * left + values[1][None, :] * right)
+        least = int(np.max(room[rises], initial=-(1 << 40)))
+        most = int(np.min(room[falls], initial=1 << 40)) + (1 << bits)
+        if least < most:
+            return _checked_line(left, right, (least + most) // 2, bits, values, wanted)
+    return None
+
+
+def _steepness(table: np.ndarray, values: np.ndarray) -> float:
+    """What a table gains for each step of its argument."""
+    order = np.argsort(values)
+    return float(table[order[-1]].astype(np.int64) - table[order[0]]) / 255
+
+
+def _checked_line(left: int, right: int, offset: int, bits: int, values: Sequence[np.ndarray], wanted: np.ndarray) -> _Line | None:
+    """The line with the widest clamp that is right at every pair, if all its sums are int32."""
+    sums = values[0][:, None] * left + values[1][None, :] * right + offset
+    parts = (sums, values[0] * left, values[1] * right, values[1] * right + offset)
+    if any(np.abs(part).max() >= 1 << 31 for part in parts):
+        return None
+    for low, high in ((-128, 127), (int(wanted.min()), int(wanted.max()))):
+        if np.array_equal(np.clip(sums >> bits, low, high), wanted):
+            return _Line(left, right, offset, bits, low, high)
+    return None
 
 
 def _slope(scaled: Requantise) -> Fraction:

@@ -77,7 +77,7 @@ class Tables:
     def rewritten(self, change: Callable[[Expr, int], Expr]) -> Program:
         """The program with `change(expression, its evaluations per inference)` applied to what its loops compute, tables added."""
         instructions = tuple(_rewritten(instruction, change) for instruction in self.program.instructions)
-        if not self.made:
+        if instructions == self.program.instructions:
             return self.program
         return replace(self.program, buffers=(*self.program.buffers, *self.made.values()), instructions=instructions)
 
