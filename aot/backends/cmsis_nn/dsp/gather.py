@@ -37,12 +37,14 @@ def run_words(length: int) -> int:
 
 @dataclass(frozen=True)
 class Pixels:
-    """Pixels that are gathered together: `count` of them, `distance` bytes apart, slots `stride` words apart (>= count)."""
+    """Pixels that are gathered together: `count` of them, `distance` bytes apart, slots `stride` words apart (>= count). zero: what
+    is taken off every input."""
 
     count: int
     distance: int
     stride: int
     aligned: bool
+    zero: int = 0
 
 
 def gather_run(dsp: Dsp, source: Value, into: Value, length: int, pixels: Pixels) -> Value:
@@ -77,7 +79,7 @@ def _straight(dsp: Dsp, source: Value, into: Value, length: int, pixels: Pixels)
         wide = 8 if pixels.aligned and length - position >= 8 else 4
         for first in range(0, pixels.count, 2):
             both = range(first, min(first + 2, pixels.count))
-            halves = [_expanded(dsp, source, position + number * pixels.distance, wide) for number in both]
+            halves = [_expanded(dsp, source, position + number * pixels.distance, wide, pixels.zero) for number in both]
             _store(dsp, halves, into, (word * pixels.stride + first) * 4, pixels.stride)
         position, word = position + wide, word + wide // 2
     while position < length:
@@ -86,14 +88,26 @@ def _straight(dsp: Dsp, source: Value, into: Value, length: int, pixels: Pixels)
             offset = position + number * pixels.distance
             low = dsp.byte(source, offset)
             pair = low if last else dsp.pack(low, dsp.byte(source, offset + 1))
-            dsp.store_word(pair, into, (word * pixels.stride + number) * 4)
+            dsp.store_word(_without(dsp, pair, pixels.zero), into, (word * pixels.stride + number) * 4)
         position, word = position + 2, word + 1
 
 
-def _expanded(dsp: Dsp, source: Value, position: int, wide: int) -> list[Value]:
-    """The words made of 4 or 8 bytes."""
+def _expanded(dsp: Dsp, source: Value, position: int, wide: int, zero: int) -> list[Value]:
+    """The words made of 4 or 8 bytes, less `zero`."""
     loaded = dsp.pair(source, position) if wide == 8 else (dsp.any_word(source, position),)
-    return [half for word in loaded for half in (dsp.sxtb16(word), dsp.sxtb16_odd(word))]
+    if zero == -128:
+        flipped = [dsp.builder.xor(word, I32(-0x7F7F7F80)) for word in loaded]
+        return [half for word in flipped for half in (dsp.uxtb16(word), dsp.uxtb16_odd(word))]
+    return [_without(dsp, half, zero) for word in loaded for half in (dsp.sxtb16(word), dsp.sxtb16_odd(word))]
+
+
+def _without(dsp: Dsp, pair: Value, zero: int) -> Value:
+    """Two halves, less `zero`."""
+    if not zero:
+        return pair
+    half = zero & 0xFFFF
+    word = half | half << 16
+    return dsp.ssub16(pair, I32(word - (1 << 32) if word >> 31 else word))
 
 
 def _store(dsp: Dsp, pixels: list[list[Value]], into: Value, offset: int, stride: int) -> None:

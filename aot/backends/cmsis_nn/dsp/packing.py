@@ -93,9 +93,10 @@ def paired(count: int) -> tuple[int, ...]:
     return (*range(count), *([count - 1] if count % 2 else []))
 
 
-def pack(layer: Layer, order: np.ndarray, tile: Tile) -> Packed:
+def pack(layer: Layer, order: np.ndarray, tile: Tile, centred: bool = False) -> Packed:
     """Solve the requantisation and pack, interleaved if that can be proved. `order`: the input of each half of a slot, -1 for none;
-    `tile.words`, an even number, covers it. A channel with only one output gets weights of 0."""
+    `tile.words`, an even number, covers it. A channel with only one output gets weights of 0. centred: slots hold inputs
+    less their zero point."""
     channels = paired(len(layer.bias))
     chosen = list(channels)
     stage = stage_of(layer, channels)
@@ -105,7 +106,7 @@ def pack(layer: Layer, order: np.ndarray, tile: Tile) -> Packed:
     same = _same(stage, form, interleaved, tile)
     form = form if same is None else same
     matters = np.ones(len(channels), bool) if form.kind == "exact" or same is not None else live
-    bias = np.where(matters, layer.folded_bias[chosen] + form.delta, 0)
+    bias = np.where(matters, (layer.bias if centred else layer.folded_bias)[chosen] + form.delta, 0)
     ordered = _ordered(weights * matters[:, None], order, 2 * tile.words)
     words = _interleaved(ordered) if interleaved else _plain(ordered)
     header = np.stack([256 * bias[0::2] + bias[1::2] if interleaved else bias[0::2], bias[1::2]], 1)

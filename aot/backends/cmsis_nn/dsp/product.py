@@ -29,7 +29,7 @@ class Core:
     even where these are plain).
 
     places: the byte offset of each word of a turn, where they are not `stride` apart; then turns are `step` bytes apart, and
-    neighbouring pixels are neighbours in memory.
+    neighbouring pixels are neighbours in memory. partial: a call may leave out some of a group's turns at its start and end.
 
     A core with several turns takes the numbers of turns and groups and the distance of output pixels as arguments, so that layers
     of different sizes share it; one with a single turn has them in its code.
@@ -41,6 +41,7 @@ class Core:
     unroll: int
     places: tuple[int, ...] = ()
     step: int = 0
+    partial: bool = False
 
     def __post_init__(self) -> None:
         if self.packed.tile.words % self.unroll or (self.unroll % 2 and not self.packed.interleaved):
@@ -65,13 +66,15 @@ class Core:
         def build(function: ir.Function) -> None:
             inner = Dsp(dsp.function, ir.IRBuilder(function.append_basic_block("entry")))
             weights, slots, out, *numbers = function.args
-            here = Placement(weights, slots, out, numbers[2] if numbers else place.pixel_step)
+            here = Placement(weights, slots, out, numbers[2] if numbers else place.pixel_step, *numbers[3:])
             self._emit(inner, here, *numbers[:2])
             inner.builder.ret_void()
 
-        key, numbers = (self.pixels, self.stride, self.unroll, self.places, self.step, self.packed.code), []
+        key, numbers = (self.pixels, self.stride, self.unroll, self.places, self.step, self.partial, self.packed.code), []
         if self.is_long:
-            numbers = [I32(self.packed.groups), I32(self.turns), I32(place.pixel_step)]
+            turns = I32(self.turns) if place.turns is None else place.turns
+            numbers = [I32(self.packed.groups), turns, I32(place.pixel_step)]
+            numbers += [place.before, place.after] if self.partial else []
         else:
             key += (self.packed.groups, place.pixel_step)
         type = ir.FunctionType(ir.VoidType(), [POINTER] * 3 + [I32] * len(numbers))
@@ -86,7 +89,7 @@ class Core:
         first, common = self._common(dsp, place.weights)
         with dsp.repeat(groups or self.packed.groups, [first, *kept.start]) as carried:
             weights, *values = carried.values
-            sums, constants = self._sums(dsp, weights, place.slots, turns or self.turns)
+            sums, constants = self._sums(dsp, weights, place, turns or self.turns)
             (out,) = kept.read(values)
             behind = self._finish(dsp, place, sums, (constants, common), out, carried.index)
             carried.next = (behind, *kept.write([dsp.at(out, 2 * pairs)]))
@@ -101,23 +104,24 @@ class Core:
             dsp.store_word(word, near, 4 * number)
         return dsp.at(table, 4 * count), near
 
-    def _sums(self, dsp: Dsp, weights: Value, slots: Value, turns: int | Value) -> tuple[list[list[Value]], Value]:
+    def _sums(self, dsp: Dsp, weights: Value, place: Placement, turns: int | Value) -> tuple[list[list[Value]], Value]:
         """The accumulators [place][pixel] of a group, and where its constants lie."""
         tile, header = self.packed.tile, self.packed.header_nbytes
         biases = dsp.words(weights, 0, 2 * tile.pairs)
         sums = [[bias] * self.pixels for bias in biases]
         if not self.is_long:
-            self._turn(dsp, weights, header, slots, sums)
+            self._turn(dsp, weights, header, place.slots, sums)
             return sums, dsp.at(weights, header + 4 * tile.pairs * tile.words)
-        flat = [acc for place in sums for acc in place]
-        with dsp.repeat(turns, [dsp.at(weights, header), slots, *flat]) as carried:
+        flat = [acc for pixels in sums for acc in pixels]
+        start = dsp.at(dsp.at(weights, header), place.before)
+        with dsp.repeat(turns, [start, place.slots, *flat]) as carried:
             words, pixels, *accs = carried.values
             sums = [accs[first : first + self.pixels] for first in range(0, len(accs), self.pixels)]
             self._turn(dsp, words, 0, pixels, sums)
-            flat = [acc for place in sums for acc in place]
+            flat = [acc for each in sums for acc in each]
             carried.next = (dsp.at(words, 4 * tile.pairs * self.unroll), dsp.at(pixels, self.turn_nbytes), *flat)
         words, _, *accs = carried.results
-        return [list(accs[first : first + self.pixels]) for first in range(0, len(accs), self.pixels)], words
+        return [list(accs[first : first + self.pixels]) for first in range(0, len(accs), self.pixels)], dsp.at(words, place.after)
 
     def _turn(self, dsp: Dsp, weights: Value, offset: int, slots: Value, sums: list[list[Value]]) -> None:
         """Straight code over `unroll` words. Weights are expanded just before their first use, pixels loaded two at a time."""
@@ -238,9 +242,15 @@ class _Kept:
 
 @dataclass(frozen=True)
 class Placement:
-    """Where a core reads and writes. out: the first pixel's first channel; pixels are `pixel_step` bytes apart."""
+    """Where a core reads and writes. out: the first pixel's first channel; pixels are `pixel_step` bytes apart.
+
+    Of a partial core: bytes of a group's weights left out before and after its `turns`.
+    """
 
     weights: Value
     slots: Value
     out: Value
     pixel_step: int | Value
+    before: int | Value = 0
+    after: int | Value = 0
+    turns: Value | None = None

@@ -1,17 +1,19 @@
 """Convolutions over expanded rows: each input row becomes int16 pairs once, and every window that it takes part in reads it there.
 
 Enters: contractions. Leaves: `Implementation`s, or the sentence why not.
-Invariant: before an output row is computed, row dy of scratch holds the input row of kernel row dy, with the zero point around it;
-every output element is computed once, from inputs read before it is stored.
+Invariant: before an output row is computed, row dy of scratch holds the input row of kernel row dy, less the zero point, with zeros
+around it; every output element is computed once, from inputs read before it is stored.
 
 Scratch is [kernel row][word of a pixel][phase][column]: column c of a row, its left padding counted, stands at phase c % stride,
 place c // stride. So the same word of neighbouring output pixels is one LDRD, for any stride, and a step of the kernel row or of the
-word is a constant. From one output row to the next the rows that are needed again move up.
+word is a constant. From one output row to the next the rows that are needed again move up. Kernel rows outside the image add nothing
+and are left out.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -50,7 +52,7 @@ def claim_rows(program: Program, instruction: Primitive, target: Target) -> Impl
     shape = _shape(program, layer)
     if isinstance(shape, str):
         return shape
-    plan = _Plan(layer, shape, pack(layer, shape.order, shape.tile))
+    plan = _Plan(layer, shape, pack(layer, shape.order, shape.tile, centred=True))
     weights = Buffer(
         f"{layer.instruction.out}.packed", DType.INT32, plan.packed.data.shape, "constant", data=plan.packed.data, align=4
     )
@@ -120,6 +122,13 @@ class _Shape:
         below = (g.output[1] - 1) * g.stride[0] - g.pad_top + g.kernel[0] > g.input[1]
         return g.pad_top > 0 or below, len(self.inside) < self.span
 
+    @property
+    def partial(self) -> bool:
+        """Whether kernel rows outside the image are left out: unless all of some window's are."""
+        g = self.geometry
+        tops = [y * g.stride[0] - g.pad_top for y in range(g.output[1])]
+        return self.leaves[0] and all(-g.kernel[0] < top < g.input[1] for top in tops)
+
     @cached_property
     def places(self) -> tuple[int, ...]:
         """The byte of each word of a turn: words of a pixel, and for each of them the kernel's columns."""
@@ -128,7 +137,16 @@ class _Shape:
             for tap in range(self.geometry.kernel[1]):
                 place, phase = divmod(tap * self.geometry.dilation[1], self.stride)
                 found.append(4 * ((word * self.stride + phase) * self.pitch + place))
-        return tuple(found + [0] * (self.tile.unroll - len(found)))
+        return tuple(place - self.bias for place in found + [0] * (self.tile.unroll - len(found)))
+
+    @property
+    def bias(self) -> int:
+        """How far the pointer to a turn's words stands behind their start, for those that LDRD could not reach. (LDR reaches less far
+        back: where pixels are read one by one the pointer stands at the start.)"""
+        phases = min(self.stride, (self.geometry.kernel[1] - 1) * self.geometry.dilation[1] + 1)
+        end = 4 * ((self.chunk - 1) * self.stride + phases) * self.pitch
+        pairs_only = self.tile.pixels % 2 == 0 and self.geometry.output[2] % self.tile.pixels == 0
+        return REACH if end > REACH and pairs_only else 0
 
     @cached_property
     def order(self) -> np.ndarray:
@@ -208,7 +226,7 @@ def _window_instructions(layer: Layer) -> float:
     count, length = patches.runs
     words, pairs = len(patches.order) // 2, len(paired(len(layer.bias))) / 2
     product = min(block_instructions(words, g.output[2], *choice) for choice in block_choices(words, len(paired(len(layer.bias)))))
-    turns = g.output[2] / 4 * pairs * words / 32 * _TURN
+    turns = g.output[2] / 4 * pairs * words / 16 * _TURN
     return pairs * product + turns + g.output[2] * (g.kernel[0] * (count * (2.7 * run_words(length) + 4) + 8) + 20)
 
 
@@ -265,7 +283,7 @@ class _Emitter:
         images, height, width, depth = layer.geometry.input
         nbytes = self.output.nbytes
         if any(self.plan.shape.leaves):
-            _fill(dsp, self.frame.scratch, layer.geometry.kernel[0] * self.plan.shape.row_nbytes, self._zero_pair)
+            _clear(dsp, self.frame.scratch, layer.geometry.kernel[0] * self.plan.shape.row_nbytes)
         first = builder.mul(self.frame.y0, I32(layer.out.row * nbytes))
         target = dsp.at(dsp.at(self.frame.target, layer.out.offset * nbytes), first)
         with dsp.repeat(images, [self.frame.source, target]) as carried:
@@ -273,12 +291,6 @@ class _Emitter:
             source, out = carried.values
             self._image(source, out, number)
             carried.next = (dsp.at(source, height * width * depth), dsp.at(out, layer.out.image * nbytes))
-
-    @property
-    def _zero_pair(self) -> int:
-        half = self.plan.layer.instruction.left_zero_point & 0xFFFF
-        word = half | half << 16
-        return word - (1 << 32) if word >> 31 else word
 
     def _image(self, source: Value, out: Value, number: Value) -> None:
         """All output rows: expand the rows that are new, multiply, move up those that are needed again."""
@@ -293,49 +305,81 @@ class _Emitter:
         with dsp.repeat(builder.sub(self.frame.y1, self.frame.y0), [out, start, self.frame.y0]) as carried:
             here, row, y = carried.values
             self._expand(source, dsp.at(self.frame.scratch, again * row_nbytes), row, fresh)
-            self._blocks(here, y, number)
+            self._blocks(here, y, number, self._part(builder.sub(row, I32(again))))
             if again:
                 _move(dsp, dsp.at(self.frame.scratch, fresh * row_nbytes), self.frame.scratch, again * row_nbytes)
             forward = dsp.at(here, plan.layer.out.row * self.output.nbytes)
             carried.next = (forward, builder.add(row, I32(g.stride[0])), builder.add(y, I32(1)))
 
-    def _blocks(self, out: Value, y: Value, number: Value) -> None:
+    def _part(self, top: Value) -> Sequence[Value] | None:
+        """First kernel row inside the image, their number, and how many follow outside; None for all of them."""
+        if not self.plan.shape.partial:
+            return None
+        builder, g = self.dsp.builder, self.plan.layer.geometry
+        above = builder.select(builder.icmp_signed("<", top, I32(0)), builder.neg(top), I32(0))
+        over = builder.sub(builder.add(top, I32(g.kernel[0])), I32(g.input[1]))
+        below = builder.select(builder.icmp_signed(">", over, I32(0)), over, I32(0))
+        return above, builder.sub(builder.sub(I32(g.kernel[0]), above), below), below
+
+    def _blocks(self, out: Value, y: Value, number: Value, part: Sequence[Value] | None) -> None:
         """One output row, block by block."""
         plan, dsp = self.plan, self.dsp
         width, pixels = plan.layer.geometry.output[2], plan.packed.tile.pixels
-        slots, column = self.frame.scratch, I32(0)
+        slots, column = dsp.at(self.frame.scratch, plan.shape.bias), I32(0)
+        if part is not None:
+            slots = dsp.at(slots, dsp.builder.mul(part[0], I32(plan.shape.row_nbytes)))
         for count, turns in ((pixels, width // pixels), (1, width % pixels)):
             if not turns:
                 continue
             with dsp.repeat(turns, [slots, out, column]) as carried:
                 slots, here, x = carried.values
-                self._product(count, slots, here, x, {0: number, 1: y})
+                self._product(count, part, Placement(self.frame.table, slots, here, 0), x, {0: number, 1: y})
                 forward = dsp.at(here, count * plan.layer.out.pixel * self.output.nbytes)
                 carried.next = (dsp.at(slots, 4 * count), forward, dsp.builder.add(x, I32(count)))
             slots, out, column = carried.results
 
-    def _product(self, count: int, slots: Value, out: Value, column: Value, axes: dict[int, Value]) -> None:
-        """`count` pixels times all channels."""
+    def _product(self, count: int, part: Sequence[Value] | None, place: Placement, column: Value, axes: dict[int, Value]) -> None:
+        """`count` pixels times all channels; `place` is complete but for the distance of pixels and the part of a group."""
         plan, dsp, layer, shape = self.plan, self.dsp, self.plan.layer, self.plan.shape
-        core = Core(plan.packed, count, 1, plan.packed.tile.unroll, shape.places, shape.step)
+        tile = plan.packed.tile
+        core = Core(plan.packed, count, 1, tile.unroll, shape.places, shape.step, shape.partial)
+        if part is not None:
+            turns = tile.turns // layer.geometry.kernel[0]
+            row_nbytes = I32(4 * tile.pairs * tile.unroll * turns)
+            before, after = (dsp.builder.mul(part[number], row_nbytes) for number in (0, 2))
+            place = replace(place, before=before, after=after, turns=dsp.builder.mul(part[1], I32(turns)))
         if layer.split.rest is None:
-            core.call(dsp, Placement(self.frame.table, slots, out, layer.out.pixel))
+            core.call(dsp, replace(place, pixel_step=layer.out.pixel))
             return
         stage = dsp.at(self.frame.scratch, plan.stage_at)
-        core.call(dsp, Placement(self.frame.table, slots, stage, len(layer.bias)))
-        finish_block(dsp, self.output, stage, Finish(out, count, column, axes))
+        core.call(dsp, replace(place, out=stage, pixel_step=len(layer.bias)))
+        finish_block(dsp, self.output, stage, Finish(place.out, count, column, axes))
 
     def _expand(self, image: Value, into: Value, row: Value, count: int) -> None:
-        """Expand `count` input rows from `row` on; those outside the image hold the zero point."""
+        """Expand `count` input rows from `row` on; those outside the image are zero, or left alone where nothing reads them."""
         plan, dsp = self.plan, self.dsp
         g, shape = plan.layer.geometry, plan.shape
-        key = (g.input[1:], shape.span, shape.stride, shape.pitch, shape.inside, shape.leaves, plan.aligned, self._zero_pair)
+        key = (
+            g.input[1:],
+            shape.span,
+            shape.stride,
+            shape.pitch,
+            shape.inside,
+            shape.leaves,
+            shape.partial,
+            plan.aligned,
+            self._zero,
+        )
         type = ir.FunctionType(ir.VoidType(), [POINTER, POINTER, I32])
         expand = dsp.function.helper(f"row_{digest(key)}", type, self._build_row)
         with dsp.repeat(count, [into, row]) as carried:
             here, y = carried.values
             dsp.builder.call(expand, [image, here, y])
             carried.next = (dsp.at(here, shape.row_nbytes), dsp.builder.add(y, I32(1)))
+
+    @property
+    def _zero(self) -> int:
+        return self.plan.layer.instruction.left_zero_point
 
     def _build_row(self, function: ir.Function) -> None:
         """image, place in scratch, input row -> that row expanded."""
@@ -347,11 +391,12 @@ class _Emitter:
         if not shape.leaves[0]:
             self._columns(dsp, source, into)
         else:
-            with builder.if_else(builder.icmp_unsigned("<", row, I32(height))) as (then, otherwise):
-                with then:
-                    self._columns(dsp, source, into)
-                with otherwise:
-                    _fill(dsp, into, shape.row_nbytes, self._zero_pair)
+            exists = builder.icmp_unsigned("<", row, I32(height))
+            with builder.if_then(exists):
+                self._columns(dsp, source, into)
+            if not shape.partial:
+                with builder.if_then(builder.not_(exists)):
+                    _clear(dsp, into, shape.row_nbytes)
         builder.ret_void()
 
     def _columns(self, dsp: Dsp, source: Value, into: Value) -> None:
@@ -364,7 +409,7 @@ class _Emitter:
             for pixels, turns in ((2, count // 2), (1, count % 2)):
                 if not turns:
                     continue
-                layout = Pixels(pixels, stride * depth, stride * shape.pitch, self.plan.aligned)
+                layout = Pixels(pixels, stride * depth, stride * shape.pitch, self.plan.aligned, self._zero)
                 with dsp.repeat(turns, [here, place]) as carried:
                     here, place = carried.values
                     gather_run(dsp, here, place, depth, layout)
@@ -372,12 +417,12 @@ class _Emitter:
                 here, place = carried.results
 
 
-def _fill(dsp: Dsp, into: Value, nbytes: int, word: int) -> None:
-    """`nbytes` bytes of one word."""
+def _clear(dsp: Dsp, into: Value, nbytes: int) -> None:
+    """`nbytes` bytes of zeros."""
     at_once = next(count for count in (4, 2, 1) if nbytes // 4 % count == 0)
     with dsp.repeat(nbytes // 4 // at_once, [into]) as carried:
         for number in range(at_once):
-            dsp.store_word(I32(word), carried.values[0], 4 * number)
+            dsp.store_word(I32(0), carried.values[0], 4 * number)
         carried.next = (dsp.at(carried.values[0], 4 * at_once),)
 
 
