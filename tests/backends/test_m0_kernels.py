@@ -46,7 +46,7 @@ M0 = load_target("cortex-m0")
 def check(program: Program, seed: int = 1, **options) -> None:
     """All variants, each by itself."""
     for variant in range(len(variants(program))):
-        dsp_check(program, seed, variant=variant, **options)
+        dsp_check(program, seed, target=M0, variant=variant, **options)
 
 
 def variants(program: Program) -> tuple[Implementation, ...]:
