@@ -125,26 +125,34 @@ class _Plan:
     def cost(self) -> Cost:
         g = self.layer.geometry
         images, height, _, channels = g.output
-        row = 0.0
+        row = 4.0 * (len(self.sizes) > 1) * len(self.sizes)
+        looped = 0.5 if g.kernel[0] * g.kernel[1] <= _STRAIGHT_TAPS else 3.5
         for size in self.sizes:
             loads = len({x * g.stride[1] + tap * g.dilation[1] for x in range(size) for tap in range(g.kernel[1])})
-            row += g.kernel[0] * (g.kernel[1] * (1 + size) + loads + 0.5) + 5 * size + 10
-        tops = [y * g.stride[0] - g.pad_top for y in range(height)]
-        span = (g.kernel[0] - 1) * g.dilation[0]
-        partly = sum(top < 0 or top + span >= g.input[1] for top in tops)
-        return Cost(
-            round(images * channels * (height * (row + 8) + partly * (30 + 6 * g.kernel[1]))), 500 + 250 * len(set(self.sizes))
-        )
+            row += g.kernel[0] * (g.kernel[1] * (1 + size) + loads + looped) + 5 * size + 10
+        each = height * row + self._partial_rows * (30 + 6 * g.kernel[1])
+        return Cost(round(images * channels * each), 60, self._shared_code)
+
+    @property
+    def _partial_rows(self) -> int:
+        """Output rows of which some kernel rows lie outside the image."""
+        g = self.layer.geometry
+        tops = [y * g.stride[0] - g.pad_top for y in range(g.output[1])]
+        return sum(top < 0 or top + (g.kernel[0] - 1) * g.dilation[0] >= g.input[1] for top in tops)
 
     @property
     def _shared_code(self) -> tuple[tuple[str, int], ...]:
         """Code that layers have in common."""
         g = self.layer.geometry
-        taps = g.kernel[0] * g.kernel[1] if g.kernel[0] * g.kernel[1] <= _STRAIGHT_TAPS else 2 * g.kernel[1]
-        kinds = {(self.is_inside(*block), block if not self.is_inside(*block) else block[1]) for block in self.blocks}
-        sizes = [kind[1] if isinstance(kind[1], int) else kind[1][1] for kind in kinds]
+        kinds = {(True, size) if self.is_inside(first, size) else (False, first, size) for first, size in self.blocks}
+        straight = g.kernel[0] * g.kernel[1] <= _STRAIGHT_TAPS
+        rows = [g.kernel[0]] * (straight and self._partial_rows < g.output[1]) + [1] * (not straight or self._partial_rows > 0)
+        nbytes = 60 + 200 * (self._partial_rows > 0)
+        for *_, size in kinds:
+            loads = (size - 1) * g.stride[1] + g.kernel[1]
+            nbytes += sum(4 * count * (g.kernel[1] * (1 + size) + loads) + 17 * size + 60 for count in rows)
         name = self.layer.instruction.out if self.code is None else f"depthwise_{digest(self.code)}"
-        return ((name, 300 + sum(60 + 6 * size * taps + 30 * size for size in sizes)),)
+        return ((name, nbytes),)
 
 
 def _plan(layer: Layer) -> _Plan:
