@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from math import prod
 
+import numpy as np
+
 from aot.backends.cmsis_nn.dsp.costs import core, gathered
 from aot.backends.cmsis_nn.dsp.ending import Output
 from aot.backends.cmsis_nn.dsp.finish import Finish, finish_block
@@ -17,6 +19,7 @@ from aot.backends.cmsis_nn.dsp.gather import Patches, Pixels, gather_run
 from aot.backends.cmsis_nn.dsp.instructions import Dsp
 from aot.backends.cmsis_nn.dsp.packing import Packed, Tile, pack, paired
 from aot.backends.cmsis_nn.dsp.product import Core, Placement
+from aot.backends.cmsis_nn.dsp.spread import Spread, without_constants
 from aot.backends.cmsis_nn.fused import operands_of
 from aot.backends.cmsis_nn.operands import Layer, read_layer
 from aot.backends.cmsis_nn.shared import Frame, emit_body
@@ -64,9 +67,12 @@ def claim_dense(program: Program, instruction: Primitive, target: Target) -> Imp
 
 
 def _implementation(program: Program, layer: Layer, kernel: str) -> Implementation:
-    plan = _plan(program, layer)
+    varying, spread = without_constants(layer)
+    plan = _plan(program, varying, spread)
     instruction, packed = layer.instruction, plan.packed
-    weights = Buffer(f"{instruction.out}.packed", DType.INT32, packed.data.shape, "constant", data=packed.data, align=4)
+    data = packed.data if spread is None else np.concatenate([packed.data, spread.words])
+    weights = Buffer(f"{instruction.out}.packed", DType.INT32, data.shape, "constant", data=data, align=4)
+    left_out = "" if spread is None else f"{len(layer.bias) - spread.live} of {len(layer.bias)} channels only ever have one output"
     reads, constants = operands_of(program, instruction, layer.split.rest)
     return Implementation(
         kernel=kernel,
@@ -80,19 +86,25 @@ def _implementation(program: Program, layer: Layer, kernel: str) -> Implementati
         rows=Rows(layer.geometry.output[1], plan.rows_per_step, plan.needs),
         style="ordered",
         cost=plan.cost,
-        notes=(str(packed.form), f"a block is {packed.tile.pixels} x {2 * packed.tile.pairs} (pixels x channels)"),
+        notes=(
+            str(packed.form),
+            f"a block is {packed.tile.pixels} x {2 * packed.tile.pairs} (pixels x channels)",
+            *([left_out] if left_out else []),
+        ),
     )
 
 
 @dataclass(frozen=True)
 class _Plan:
-    """All decisions for one layer. by_rows: rows are computed one at a time, else pixels run on across rows."""
+    """All decisions for one layer. by_rows: rows are computed one at a time, else pixels run on across rows. spread: where to the
+    layer's channels go, if others of the output are constant."""
 
     layer: Layer
     patches: Patches
     packed: Packed
     by_rows: bool
     rows_per_step: int
+    spread: Spread | None = None
 
     @property
     def tile(self) -> Tile:
@@ -109,7 +121,8 @@ class _Plan:
 
     @property
     def stage_nbytes(self) -> int:
-        return 0 if self.layer.split.rest is None else -(-self.tile.pixels * len(self.layer.bias) // 4) * 4
+        staged = self.layer.split.rest is not None or self.spread is not None
+        return -(-self.tile.pixels * len(self.layer.bias) // 4) * 4 if staged else 0
 
     @property
     def has_tail(self) -> bool:
@@ -131,6 +144,7 @@ class _Plan:
             self.packed.code,
             self.by_rows,
             self.rows_per_step,
+            self.spread and (self.spread.code, self.packed.data.nbytes),
         )
 
     @property
@@ -141,13 +155,15 @@ class _Plan:
         lines, run = (height, width) if self.by_rows else (height // self.rows_per_step, width * self.rows_per_step)
         blocks, left = divmod(run, pixels)
         if not self.by_rows:
-            lines, (blocks, left) = 1, divmod(height * width, pixels)
+            lines, run, (blocks, left) = 1, height * width, divmod(height * width, pixels)
         block, gather = core(layer, packed, pixels, pixels, self.tile.unroll), gathered(layer, self.patches, pixels)
         single, one = core(layer, packed, 1, pixels, self.tail_unroll), gathered(layer, self.patches, 1)
         instructions = blocks * (block.instructions + gather.instructions + 12) + left * (single.instructions + one.instructions)
+        spreading, code_nbytes = (self.spread.instructions, self.spread.code_nbytes) if self.spread else (0, 0)
+        instructions += run * spreading
         return Cost(
             int(images * (lines * (instructions + 20) + 30)),
-            int(gather.code_nbytes + 120),
+            int(gather.code_nbytes + code_nbytes + 120),
             (
                 (f"core {self.tile} {packed.code}", int(block.code_nbytes)),
                 *([(f"tail {self.tile} {packed.code}", int(single.code_nbytes))] if self.has_tail else []),
@@ -173,7 +189,7 @@ def needed_rows(layer: Layer, y0: int, y1: int) -> tuple[int, int]:
     return max(0, min(first, g.input[1] - 1)), max(min(last, g.input[1]), 1)
 
 
-def _plan(program: Program, layer: Layer) -> _Plan:
+def _plan(program: Program, layer: Layer, spread: Spread | None) -> _Plan:
     patches = Patches.of(layer)
     by_rows = bool(layer.rest_axes & layer.pixel_axes) or layer.out.row not in (0, layer.geometry.output[2] * layer.out.pixel)
     _, height, width, _ = layer.geometry.output
@@ -184,7 +200,7 @@ def _plan(program: Program, layer: Layer) -> _Plan:
     rows_per_step = 2 if not by_rows and height % 2 == 0 and width % pixels and 2 * width % pixels == 0 else 1
     tail = _has_tail(layer, pixels, by_rows, rows_per_step)
     tile = _tile(words, pixels, pairs, code_share(program, layer), tail)
-    return _Plan(layer, patches, pack(layer, patches.order, tile), by_rows, rows_per_step)
+    return _Plan(layer, patches, pack(layer, patches.order, tile), by_rows, rows_per_step, spread)
 
 
 def block_choices(words: int, channels: int) -> list[tuple[int, int]]:
@@ -361,12 +377,16 @@ class _Emitter:
 
     def _product(self, core: Core, block: _Block, slots: Value, count: int) -> None:
         """Multiply the slots and store; what is fused behind the layer goes over a block in a loop of its own, from the stage."""
-        layer, dsp = self.plan.layer, self.dsp
-        if layer.split.rest is None:
+        layer, dsp, spread = self.plan.layer, self.dsp, self.plan.spread
+        if layer.split.rest is None and spread is None:
             core.call(dsp, Placement(self.frame.table, slots, block.out, layer.out.pixel))
             return
         stage = dsp.at(self._slots, self.plan.stage_at)
         core.call(dsp, Placement(self.frame.table, slots, stage, len(layer.bias)))
+        if spread is not None:
+            words = dsp.at(self.frame.table, self.plan.packed.data.nbytes)
+            spread.emit(dsp, words, stage, block.out, count, layer.out.pixel)
+            return
         finish_block(dsp, self.output, stage, Finish(block.out, count, block.column, {0: block.number, 1: block.row}))
 
 
