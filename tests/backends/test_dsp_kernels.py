@@ -53,7 +53,7 @@ def offers(program: Program, target: Target = M4) -> tuple[Implementation, ...]:
 
 def check(program: Program, seed: int = 1, target: Target = M4, split: bool = False, **options) -> Implementation:
     """Run it at once, and in two steps of rows, and compare."""
-    implementation = claim(program, target, options.pop("variant", 0))
+    implementation = options.pop("implementation", None) or claim(program, target, options.pop("variant", 0))
     inputs = inputs_of(program, seed)
     rows = implementation.rows
     options.setdefault("align", 1 if seed % 16 == 15 else 4)

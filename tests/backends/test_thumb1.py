@@ -23,6 +23,7 @@ INSTRUCTIONS: list[tuple[str, Callable[[Code], None]]] = [
     ("str r2, [sp, #8]", lambda code: code.str(2, SP, 8)),
     ("str r2, [r5, #8]", lambda code: code.str(2, 5, 8)),
     ("ldrh r2, [r1, #62]", lambda code: code.ldrh(2, 1, 62)),
+    ("ldrb r2, [r1, #31]", lambda code: code.ldrb(2, 1, 31)),
     ("ldrsb r2, [r0, r3]", lambda code: code.ldrsb(2, 0, 3)),
     ("strb r1, [r5, #5]", lambda code: code.strb(1, 5, 5)),
     ("strb r1, [r5, r3]", lambda code: code.strb_at(1, 5, 3)),

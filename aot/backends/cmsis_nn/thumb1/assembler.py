@@ -86,6 +86,9 @@ class Code:
     def ldrh(self, to: int, base: int, offset: int = 0) -> None:
         self._add(0x8800, _fits(offset, 5, 2) << 6, _low(base) << 3, _low(to))
 
+    def ldrb(self, to: int, base: int, offset: int = 0) -> None:
+        self._add(0x7800, _fits(offset, 5, 1) << 6, _low(base) << 3, _low(to))
+
     def ldrsb(self, to: int, base: int, offset: int) -> None:
         """At base + a register."""
         self._add(0x5600, _low(offset) << 6, _low(base) << 3, _low(to))

@@ -34,7 +34,7 @@ from aot.lower.inplace import elementwise_overwrites
 from aot.lower.program import Buffer, Program
 from aot.target import Target
 
-_FARTHEST = 65535  # offset in a table of halfwords
+_FARTHEST = 65535  # offset in a table of bytes or halfwords
 
 
 def claim_convolution(program: Program, instruction: Primitive, target: Target) -> tuple[Implementation, ...] | str:
@@ -71,7 +71,7 @@ class _Plan:
 
     @property
     def offsets_nbytes(self) -> int:
-        return 2 * len(self.packed.order)
+        return self.packed.product.offset_nbytes * len(self.packed.order)
 
     @property
     def is_direct(self) -> bool:
@@ -124,7 +124,9 @@ def _plan(layer: Layer, packed: Packed) -> _Plan:
     is_copied = bool(inside.max() > _FARTHEST)
     patches = Patches.of(layer, 1)
     tables = [in_patch if is_copied else inside, *([in_patch] if patches.leaves else [])]
-    chosen = [np.where(packed.order < 0, 0, table[packed.order]).astype("<u2") for table in tables]
+    nbytes = 1 if max(table.max() for table in tables) < 1 << 8 else 2
+    packed = replace(packed, product=replace(packed.product, offset_nbytes=nbytes))
+    chosen = [np.where(packed.order < 0, 0, table[packed.order]).astype(f"<u{nbytes}") for table in tables]
     raw = b"".join(table.tobytes() for table in chosen)
     raw += bytes(-len(raw) % 4) + packed.data.tobytes()
     if packed.product.rescaling is None:

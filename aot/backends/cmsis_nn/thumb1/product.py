@@ -40,6 +40,7 @@ _UNROLL = 16  # inputs that are gathered without a loop
 @dataclass(frozen=True)
 class Product:
     """sizes: of a chunk's groups; blocks: (words, how many). rescaling: None leaves the sums, int32 each, else int8 are left.
+    offset_nbytes: of the places of inputs, 1 or 2.
 
     is_small: the table has bytes: a word has two k's of two channels, each weight more by 128: v = u0 + (u1 << 8), where u0 and
     u1 have two lanes each. u0 * x0 + u1 * x1 is v * x0 + u1 * (x1 - 256 * x0), so that only u1 is taken out: 15 instructions for two k's of
@@ -52,6 +53,7 @@ class Product:
     channels: int
     rescaling: Rescaling | None
     is_small: bool = False
+    offset_nbytes: int = 2
 
     @property
     def depth(self) -> int:
@@ -95,7 +97,7 @@ class Product:
         return 4 if self.rescaling is None else 1
 
     def call(self, dsp: Dsp, source: Value, offsets: Value, table: Value, out: Value, parts: Value) -> None:
-        """One pixel. offsets: halfwords, where in `source` each k's input lies. out: an element for each channel, of
+        """One pixel. offsets: of `offset_nbytes` each, where in `source` each k's input lies. out: an element for each channel, of
         `element_nbytes`."""
         code = self.code
         type = ir.FunctionType(ir.VoidType(), [POINTER] * 5)
@@ -196,11 +198,12 @@ class _Assembly:
         for first in range(0, count, 4):
             registers = range(2, 2 + min(4, count - first))
             for number, register in enumerate(registers):
-                code.ldrh(register, 1, 2 * (first + number))
+                load = code.ldrb if self.product.offset_nbytes == 1 else code.ldrh
+                load(register, 1, self.product.offset_nbytes * (first + number))
                 code.ldrsb(register, 0, register)
             code.stm(7, registers)
         if count:
-            code.add_number(1, 2 * count)
+            code.add_number(1, self.product.offset_nbytes * count)
 
     def _excess(self) -> None:
         """For each group 128 times the sum of its inputs, in both lanes. Of pairs the second input becomes x1 - 256 * x0. And the
