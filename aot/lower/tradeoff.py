@@ -95,12 +95,12 @@ def choose(layers: Layers, goal: Goal) -> Picks:
             return smallest
         smallest = leanest
     price, picks = _without_limits(layers, goal, smallest)
+    worth = _Prices(0, 0) if goal.optimize == "speed" else price  # not the raised one: what a limit leaves is free
     if not _holds(layers, picks, replace(goal, max_flash_nbytes=None)):
         price, picks = _raised(layers, goal, smallest, lambda more: _Prices(price.code, price.constants + more))
     if not _holds(layers, picks, goal):
         base = price
         price, picks = _raised(layers, goal, smallest, lambda more: _Prices(base.code + more, base.constants + more))
-    worth = _Prices(0, 0) if goal.optimize == "speed" else price
     return _filled(layers, picks, goal, worth)
 
 
