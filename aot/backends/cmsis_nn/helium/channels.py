@@ -28,8 +28,8 @@ VECTOR = 16
 _CAPACITY = 255  # of weights' magnitudes: times 128 they fit 16 bits
 _ROWS, _X, _AT, _TABLE, _OUT, _LEFT, _COUNT, _NUMBER, _START, _TURN = range(10)
 _INPUT, _WEIGHTS, _EVEN, _ODD = range(4)
-_SUMS = (4, 5, 6, 7)  # the last waits on the stack while taps need its register
-_SPARE = 7
+_SUMS = (4, 5, 6, 7)
+_SPARE = 7  # for products, where its sum waits on the stack or has not begun
 _MANY_TAPS = 40  # whose code may be longer than a loop of LE
 _QUARTERS = ((0, 4, 8, 12), (2, 6, 10, 14), (1, 5, 9, 13), (3, 7, 11, 15))
 """The bytes of a vector whose sums each of the four has: even ones (widened bottom, top), then odd ones."""
@@ -77,6 +77,12 @@ class Channels:
                 first = tap
         return found
 
+    @property
+    def reloads(self) -> bool:
+        """Whether a tap's input is loaded twice, as no register is free for its products: behind the first cut, all four sums have one.
+        Else one of them waits on the stack."""
+        return sum(self.cuts[1:]) - (len(self.cuts) - 1) <= 2 * (len(self.cuts) - 1)
+
     def table(self) -> np.ndarray:
         """int32: for each vector the weights tap by tap, the biases where sums first leave 16 bits, and what the ending takes."""
         taps = self.weights.reshape(self.channels, -1).astype(np.int8).T
@@ -103,8 +109,9 @@ class Channels:
         """What `pixels` of them take."""
         _, rows, columns = self.weights.shape
         cuts = len(self.cuts)
-        taps = rows * (2 + columns * 6 + (columns - 1 if (columns - 1) * self.between > REACH else 0)) - 2 * cuts + 10 * cuts
-        vector = 2 + taps + 4 * (2 * self.ending.vectors - 1) + 7 + 2 + 3 * self.is_predicated
+        taps = rows * (2 + columns * 6 + (columns - 1 if (columns - 1) * self.between > REACH else 0)) - 2 * cuts + 8 * cuts
+        taps += sum(self.cuts[1:]) - (cuts - 1) if self.reloads else 2 * (cuts - 1)
+        vector = 4 + taps + 4 * (2 * self.ending.vectors - 1) + 7 + 2 + 3 * self.is_predicated
         return 30 + -(-pixels // self.pixels) * (self.vectors * vector + 8)
 
     def call(self, dsp: Dsp, rows: Value, out: Value, table: Value, count: Value, first: Value) -> None:
@@ -198,26 +205,31 @@ class _Emitter:
             code.ldr(_X, _ROWS, 4 * row)
             code.add_registers(_X, _X, _AT)
             for column in range(columns):
-                code.vload(_INPUT, _X, column * product.between if near else 0)
+                self._tap(starts, tap < product.cuts[0], column * product.between if near else 0)
                 if not near and column + 1 < columns:
                     code.add_any(_X, _X, product.between, _NUMBER)
-                self._tap(starts)
                 tap += 1
                 starts = tap in ends
                 if starts:
                     self._empty(tap)
 
-    def _tap(self, starts: bool) -> None:
+    def _tap(self, starts: bool, is_first_cut: bool, offset: int) -> None:
+        """A tap's products start sums in 16 bits, or go on with them."""
         code = self.emitted
+        code.vload(_INPUT, _X, offset)
         code.vload_post(_WEIGHTS, _TABLE, VECTOR, "w")
         if starts:
             code.vmull8(_EVEN, _INPUT, _WEIGHTS, False)
             code.vmull8(_ODD, _INPUT, _WEIGHTS, True)
             return
-        code.vmull8(_SPARE, _INPUT, _WEIGHTS, False)
-        code.vadd(_EVEN, _EVEN, _SPARE, 16)
-        code.vmull8(_SPARE, _INPUT, _WEIGHTS, True)
-        code.vadd(_ODD, _ODD, _SPARE, 16)
+        reloads = self.product.reloads and not is_first_cut
+        product = _INPUT if reloads else _SPARE
+        code.vmull8(product, _INPUT, _WEIGHTS, False)
+        code.vadd(_EVEN, _EVEN, product, 16)
+        if reloads:
+            code.vload(_INPUT, _X, offset)
+        code.vmull8(product, _INPUT, _WEIGHTS, True)
+        code.vadd(_ODD, _ODD, product, 16)
 
     def _empty(self, taps: int) -> None:
         """Lanes of 16 bits into those of 32, after so many taps."""
@@ -225,11 +237,11 @@ class _Emitter:
         for number, total in enumerate(_SUMS):
             if taps == cuts[0]:
                 code.vload_post(total, _TABLE, VECTOR, "w")
-            elif total == _SPARE:
+            elif total == _SPARE and not self.product.reloads:
                 code.vload(total, SP, 0, "w")
             code.vmovl16(_INPUT, (_EVEN, _ODD)[number // 2], bool(number % 2))
             code.vadd(total, total, _INPUT)
-        if taps < sum(cuts):
+        if taps < sum(cuts) and not self.product.reloads:
             code.vstore(_SPARE, SP, 0, "w")
 
     def _end(self) -> None:
