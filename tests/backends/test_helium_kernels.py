@@ -240,3 +240,38 @@ def test_other_cores_are_declined(name: str) -> None:
         program = program_of(case)
         answers = [kernel.claim(program, program.instructions[0], load_target(name)) for kernel in helium.KERNELS]
         assert f"{name} has no Helium (MVE)" in answers
+
+
+SHAPES = {
+    "conv 1x1, 64 out": lambda size: Case("conv", (1, 8, 8, size), 64, (1, 1)),
+    "conv 1x1, 64 in": lambda size: Case("conv", (1, 8, 8, 64), size, (1, 1)),
+    "conv 3x3, 32 out": lambda size: Case("conv", (1, 8, 8, size), 32, padding=SAME),
+    "conv 3x3, 32 in": lambda size: Case("conv", (1, 8, 8, 32), size, padding=SAME),
+    "conv 3x3, image": lambda size: Case("conv", (1, size, size, 16), 16, padding=SAME),
+    "depthwise": lambda size: Case("depthwise", (1, 8, 8, size), padding=SAME) if size > 1 else None,
+    "depthwise, stride 2": lambda size: (
+        Case("depthwise", (1, 8, 8, size), stride=(2, 2), padding=(0, 1, 0, 1)) if size > 1 else None
+    ),
+    "depthwise, image": lambda size: Case("depthwise", (1, size, size, 16), padding=SAME),
+    "dense, 64 out": lambda size: Case("dense", (1, 1, 1, size), 64),
+    "dense, 64 in": lambda size: Case("dense", (1, 1, 1, 64), size),
+    "dense, rows": lambda size: Case("dense", (size, 1, 1, 64), 16),
+}
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_odd_sizes_cost_little_more(name: str) -> None:
+    """Instructions per MAC, as estimated, at most 1.5 times those of the next even size (an image of a single pixel: 1.6)."""
+
+    def cost(case: Case) -> float:
+        program = program_of(case)
+        answer = helium_of(program)
+        assert answer is not None and answer.cost is not None
+        return answer.cost.instructions / geometry_of(program).macs
+
+    for size in (1, 3, 5, 7, 9, 13, 15, 17, 31, 33):
+        case, even = SHAPES[name](size), SHAPES[name](size + 1)
+        if case is None or (size == 1 and "image" not in name):
+            continue
+        print(f"{name}, {size}: {cost(case):.2f} instructions/MAC, {cost(even):.2f} at {size + 1}")
+        assert cost(case) <= (1.6 if size == 1 else 1.5) * cost(even), size

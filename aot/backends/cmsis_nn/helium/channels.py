@@ -39,13 +39,13 @@ _PUSHED_NBYTES = 4 * len(SAVED) + 64 + _FRAME
 
 @dataclass(frozen=True)
 class Channels:
-    """weights: (channels, rows, columns). pixels: in a vector. between: bytes from column to column of the kernel. in_step, out_step:
-    bytes from block to block."""
+    """weights: (channels, rows, columns). pixels: in a vector. columns_at: bytes from the window's first byte in a row to each column of
+    the kernel. in_step, out_step: bytes from block to block."""
 
     weights: np.ndarray
     ending: Ending
     pixels: int
-    between: int
+    columns_at: tuple[int, ...]
     in_step: int
     out_step: int
 
@@ -61,6 +61,11 @@ class Channels:
     @property
     def vectors(self) -> int:
         return -(-self.lanes // VECTOR)
+
+    @property
+    def near(self) -> bool:
+        """Whether loads reach all columns from a row's first byte."""
+        return max(self.columns_at) <= REACH
 
     @property
     def is_predicated(self) -> bool:
@@ -103,13 +108,13 @@ class Channels:
     def key(self) -> tuple:
         """All that the code depends on."""
         shape = self.weights.shape
-        return shape, tuple(self.cuts), self.ending.code, self.pixels, self.between, self.in_step, self.out_step
+        return shape, tuple(self.cuts), self.ending.code, self.pixels, self.columns_at, self.in_step, self.out_step
 
     def instructions(self, pixels: int) -> int:
         """What `pixels` of them take."""
         _, rows, columns = self.weights.shape
         cuts = len(self.cuts)
-        taps = rows * (2 + columns * 6 + (columns - 1 if (columns - 1) * self.between > REACH else 0)) - 2 * cuts + 8 * cuts
+        taps = rows * (2 + columns * 6 + (0 if self.near else columns - 1)) - 2 * cuts + 8 * cuts
         taps += sum(self.cuts[1:]) - (cuts - 1) if self.reloads else 2 * (cuts - 1)
         vector = 4 + taps + 4 * (2 * self.ending.vectors - 1) + 7 + 2 + 3 * self.is_predicated
         return 30 + -(-pixels // self.pixels) * (self.vectors * vector + 8)
@@ -199,15 +204,15 @@ class _Emitter:
         code, product = self.emitted, self.product
         _, rows, columns = product.weights.shape
         ends = set(np.cumsum(product.cuts).tolist())
-        near = (columns - 1) * product.between <= REACH
         starts, tap = True, 0
         for row in range(rows):
             code.ldr(_X, _ROWS, 4 * row)
             code.add_registers(_X, _X, _AT)
             for column in range(columns):
-                self._tap(starts, tap < product.cuts[0], column * product.between if near else 0)
-                if not near and column + 1 < columns:
-                    code.add_any(_X, _X, product.between, _NUMBER)
+                at = product.columns_at[column]
+                self._tap(starts, tap < product.cuts[0], at if product.near else 0)
+                if not product.near and column + 1 < columns:
+                    code.add_any(_X, _X, product.columns_at[column + 1] - at, _NUMBER)
                 tap += 1
                 starts = tap in ends
                 if starts:

@@ -15,7 +15,8 @@ from aot.backends.cmsis_nn.dsp.instructions import Dsp
 from aot.backends.cmsis_nn.fused import operands_of
 from aot.backends.cmsis_nn.helium.channels import VECTOR, Channels
 from aot.backends.cmsis_nn.helium.ending import Ending
-from aot.backends.cmsis_nn.helium.memory import pad_row
+from aot.backends.cmsis_nn.helium.memory import Phases, pad_row
+from aot.backends.cmsis_nn.helium.mve import REACH
 from aot.backends.cmsis_nn.helium.rest import Rest, cost_of, instructions
 from aot.backends.cmsis_nn.operands import HELIUM_TAPS, Layer, read_layer
 from aot.backends.cmsis_nn.shared import Frame, emit_body
@@ -71,23 +72,22 @@ class _Plan:
 
     layer: Layer
     product: Channels = field(init=False)
+    phases: Phases | None = field(init=False)
     has_ring: bool = field(init=False)
 
     def __post_init__(self) -> None:
         layer = self.layer
         g = layer.geometry
         channels, has_rest = g.output[3], layer.split.rest is not None
-        dense = has_rest or layer.out.pixel == channels
-        pixels = VECTOR // channels if channels < VECTOR and g.stride[1] == 1 and dense else 1
-        out_step = channels if has_rest else layer.out.pixel
-        product = Channels(
-            layer.weights,
-            Ending.of(layer),
-            pixels,
-            g.dilation[1] * channels,
-            pixels * g.stride[1] * channels,
-            pixels * out_step,
-        )
+        side_by_side = has_rest or layer.out.pixel == channels
+        pixels = max(1, VECTOR // channels) if side_by_side and g.stride[1] * channels <= REACH else 1
+        phases = Phases(self.columns, g.stride[1], channels) if g.stride[1] > 1 and pixels > 1 else None
+        object.__setattr__(self, "phases", phases)
+        columns = [column * g.dilation[1] for column in range(g.kernel[1])]
+        at = tuple(phases.at(column) if phases else column * channels for column in columns)
+        in_step = pixels * channels * (1 if phases else g.stride[1])
+        out_step = pixels * (channels if has_rest else layer.out.pixel)
+        product = Channels(layer.weights, Ending.of(layer), pixels, at, in_step, out_step)
         object.__setattr__(self, "product", product)
         padded = g.pad_top or g.pad_left or _reach(g, 0) > g.input[1] or _reach(g, 1) > g.input[2]
         object.__setattr__(self, "has_ring", bool(padded or g.multiplier > 1 or channels % VECTOR))
@@ -110,12 +110,23 @@ class _Plan:
 
     @property
     def row_nbytes(self) -> int:
-        return self.columns * self.layer.geometry.output[3]
+        """Of a row of the ring."""
+        return self.phases.row_nbytes if self.phases else self.columns * self.layer.geometry.output[3]
+
+    @property
+    def plain_at(self) -> int:
+        """Where a row lies in scratch before it is put in order by phases."""
+        return self.slots * self.row_nbytes + _SLACK
+
+    @property
+    def _ring_nbytes(self) -> int:
+        plain = self.columns * self.layer.geometry.output[3] + VECTOR if self.phases else 0
+        return self.plain_at + plain if self.has_ring else 0
 
     @property
     def pointers_at(self) -> int:
         """Where the pointers to a window's rows lie in scratch, behind the ring."""
-        return -(-(self.slots * self.row_nbytes + _SLACK) // 4) * 4 if self.has_ring else 0
+        return -(-self._ring_nbytes // 4) * 4
 
     @property
     def line_at(self) -> int:
@@ -143,7 +154,8 @@ class _Plan:
         row += instructions(self.layer) * g.output[2] * g.output[3]
         if self.has_ring:
             copied = 3 * self.row_nbytes / VECTOR if g.multiplier == 1 else 2 * self.row_nbytes + 5 * g.input[2] * g.input[3]
-            row += min(g.stride[0], self.slots) * (55 + copied)
+            ordered = 3 * self.columns + 20 if self.phases else 0
+            row += min(g.stride[0], self.slots) * (55 + copied + ordered)
         body = _BODY_NBYTES + _RING_NBYTES * self.has_ring + _REST_NBYTES * self.has_rest
         product = (self.product.name, self.product.code_nbytes)
         return cost_of(row * g.output[0] * g.output[1], [product], self.code, body)
@@ -208,7 +220,7 @@ class _Emitter:
             x, here = carried.index, carried.values[0]
             left = builder.sub(I32(width), x)
             count = builder.select(builder.icmp_signed("<", left, I32(plan.most)), left, I32(plan.most))
-            first = builder.mul(x, I32(g.stride[1] * channels))
+            first = builder.mul(x, I32(channels if plan.phases else g.stride[1] * channels))
             plan.product.call(dsp, pointers, line, self.frame.table, count, first)
             Rest(dsp, self.output, plan.layer).emit(line, here, count, (number, y, x))
             forward = builder.mul(count, I32(plan.layer.out.pixel * self.output.nbytes))
@@ -252,7 +264,11 @@ class _Emitter:
         start = self._wrapped(builder.add(slot, builder.mul(first, I32(plan.row_nbytes))))
         with dsp.until(first, I32(plan.slots), [start]) as carried:
             number, at = carried.index, carried.values[0]
-            self._copy(image, builder.add(top, number), dsp.at(self.frame.scratch, at))
+            to = dsp.at(self.frame.scratch, at)
+            plain = dsp.at(self.frame.scratch, plan.plain_at) if plan.phases else to
+            self._copy(image, builder.add(top, number), plain)
+            if plan.phases:
+                plan.phases.call(dsp, to, plain)
             carried.next = (builder.add(number, I32(1)), self._wrapped(builder.add(at, I32(plan.row_nbytes))))
 
     def _copy(self, image: Value, row: Value, to: Value) -> None:

@@ -54,6 +54,50 @@ def _pad_row() -> bytes:
 
 
 @dataclass(frozen=True)
+class Phases:
+    """A row of `columns` of less than 16 bytes, put in order by phases: those of every `stride`-th column from the first on, then those
+    from the second on, and so forth, so that what a strided window meets in turn lies side by side."""
+
+    columns: int
+    stride: int
+    nbytes: int
+
+    @property
+    def phase_nbytes(self) -> int:
+        return -(-self.columns // self.stride) * self.nbytes
+
+    @property
+    def row_nbytes(self) -> int:
+        """Of the row in its new order, and what is written behind it."""
+        return self.stride * self.phase_nbytes + VECTOR
+
+    def at(self, column: int) -> int:
+        """The byte at which a column lies."""
+        return column % self.stride * self.phase_nbytes + column // self.stride * self.nbytes
+
+    def call(self, dsp: Dsp, to: Value, source: Value) -> None:
+        """One row. Up to 15 bytes behind the source are read."""
+        type = ir.FunctionType(ir.VoidType(), [POINTER, POINTER])
+        purpose = f"phases_{self.columns}_{self.stride}_{self.nbytes}"
+        dsp.builder.call(machine_code(dsp.function, purpose, type, self._code(), 8), [to, source])
+
+    def _code(self) -> bytes:
+        """r0 to, r1 source."""
+        code = Helium()
+        code.push((4, LR))
+        for phase in range(min(self.stride, self.columns)):
+            code.add_any(2, 1, phase * self.nbytes, 4)
+            code.add_any(3, 0, phase * self.phase_nbytes, 4)
+            code.constant(4, -(-(self.columns - phase) // self.stride))
+            start = code.begin_loop(4)
+            code.vload_post(0, 2, self.stride * self.nbytes)
+            code.vstore_post(0, 3, self.nbytes)
+            code.end_loop(start)
+        code.pop((4, PC))
+        return code.finish()
+
+
+@dataclass(frozen=True)
 class Patches:
     """Windows of pixels, each contiguous: runs (first byte in the padded rows, bytes) of the first pixel's window, in order;
     in_step: bytes from pixel to pixel in the padded rows; step: in the patches."""
