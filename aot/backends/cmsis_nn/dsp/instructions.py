@@ -170,6 +170,19 @@ class Dsp:
         """Bytes 1 and 3, sign-extended to halves: SXTB16 with ROR #8."""
         return self.sxtb16(self._rotated(x))
 
+    def sxtab16(self, acc: Value, x: Value) -> Value:
+        """Halves of acc + bytes 0 and 2."""
+        return self._call("sxtab16", acc, x)
+
+    def sxtab16_odd(self, acc: Value, x: Value) -> Value:
+        """Halves of acc + bytes 1 and 3: SXTAB16 with ROR #8."""
+        return self._call("sxtab16", acc, self._rotated(x))
+
+    def larger_bytes(self, a: Value, b: Value) -> Value:
+        """The larger of each two signed bytes: SSUB8, whose flags SEL reads."""
+        self._call("ssub8", a, b)
+        return self._call("sel", a, b)
+
     def pack(self, low: Value, high: Value) -> Value:
         """PKHBT: the low halves of `low` and `high`, the latter above."""
         return self.builder.or_(self.builder.and_(low, I32(0xFFFF)), self.builder.shl(high, I32(16)))
