@@ -25,6 +25,7 @@ from aot.backends.cmsis_nn.operands import Layer, read_layer
 from aot.backends.cmsis_nn.shared import Frame, emit_body
 from aot.backends.cmsis_nn.thumb1.packing import Packed, pack
 from aot.backends.cmsis_nn.thumb1.refusal import refusal
+from aot.backends.cmsis_nn.thumb1.unpacking import grouped
 from aot.graph.ir import DType
 from aot.graph.primitive import Primitive
 from aot.llvm.emission import KernelFunction
@@ -138,7 +139,25 @@ def _implementations(program: Program, layer: Layer, kernel: str) -> tuple[Imple
     depth = prod(layer.weights.shape[1:])
     if depth > _FARTHEST:
         return f"{depth} inputs of an output (at most {_FARTHEST})"
-    return tuple(_implementation(program, layer, _plan(layer, packed), kernel) for packed in pack(layer))
+    both = pack(layer)
+    found = [_implementation(program, layer, _plan(layer, packed), kernel) for packed in both]
+    unpacked = grouped(layer, both[0], both[0].groups)
+    if unpacked is not None:
+        table = Buffer(
+            f"{layer.instruction.out}.packed", DType.INT32, unpacked.table.shape, "constant", data=unpacked.table, align=4
+        )
+        names = (layer.instruction.left.buffer, layer.instruction.out, table.name)
+        found.append(
+            replace(
+                found[0],
+                constants=(table,),
+                emit=lambda function: emit_body(function, names, unpacked.emit, "unpacked", unpacked.code),
+                scratch_nbytes=unpacked.scratch_nbytes,
+                cost=unpacked.cost,
+                variant="int8 weights, unpacked for all pixels",
+            )
+        )
+    return tuple(found)
 
 
 def _implementation(program: Program, layer: Layer, plan: _Plan, kernel: str) -> Implementation:

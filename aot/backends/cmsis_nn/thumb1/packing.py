@@ -29,11 +29,12 @@ _LARGEST = 64  # group: what fills a chunk then leaves it within reach of the st
 
 @dataclass(frozen=True)
 class Packed:
-    """order: for each k of the chunks its number in the window, -1 for one that fills. data: int32 words."""
+    """order: for each k of the chunks its number in the window, -1 for one that fills. data: int32 words. groups: of k's."""
 
     product: Product
     order: np.ndarray
     data: np.ndarray
+    groups: tuple[lanes.Group, ...]
 
 
 def pack(layer: Layer) -> tuple[Packed, Packed]:
@@ -45,7 +46,14 @@ def pack(layer: Layer) -> tuple[Packed, Packed]:
     return _packed(weights, groups, rescaling, False), _packed(weights, groups, rescaling, True)
 
 
-def _packed(weights: np.ndarray, groups: tuple[lanes.Group, ...], rescaling: Rescaling | None, is_small: bool) -> Packed:
+def packed_channels(weights: np.ndarray, channels: range, groups: tuple[lanes.Group, ...], rescaling: Rescaling) -> Packed:
+    """The table with words of some of a layer's channels."""
+    return _packed(weights[channels.start : channels.stop], groups, rescaling, False, channels.start)
+
+
+def _packed(
+    weights: np.ndarray, groups: tuple[lanes.Group, ...], rescaling: Rescaling | None, is_small: bool, first_channel: int = 0
+) -> Packed:
     channels, depth = weights.shape
     product, order = _shape(channels, groups, rescaling, is_small, max(1, -(-depth // _CHUNK)))
     padded = np.zeros((2 * product.words, depth + 1), np.int64)
@@ -66,9 +74,9 @@ def _packed(weights: np.ndarray, groups: tuple[lanes.Group, ...], rescaling: Res
                 table += one[first : first + width].T.reshape(-1).tolist()
                 if rescaling is not None and chunk + 1 == product.chunks:
                     live = range(2 * first, min(2 * (first + width), channels))
-                    table += [word for n in live for word in rescaling.words(n)]
+                    table += [word for n in live for word in rescaling.words(first_channel + n)]
                 first += width
-    return Packed(product, order, np.array([word32(word) for word in table], "<i4"))
+    return Packed(product, order, np.array([word32(word) for word in table], "<i4"), groups)
 
 
 def _shape(
