@@ -29,10 +29,10 @@ CHUNK = 16
 LANES = 4
 _SUMS = ((0, 2, 4, 6), (8, 10, 12, 14))
 _TABLE, _OUT, _X, _SKIP, _COUNT = 1, 3, (5, 7), 9, 11
+_END = _COUNT  # where no rows are counted
 _FRAME = 20
 _AT_X, _AT_TABLE, _AT_COUNT, _AT_END, _AT_SKIP = range(0, _FRAME, 4)
-_PUSHED_NBYTES = 4 * len(SAVED) + _FRAME
-_ARGUMENT = _PUSHED_NBYTES
+_HELD = 2  # chunks of a window that stay in registers for all channels, in q4 and on
 _STRAIGHT = 20  # chunks of a window that are multiplied without a loop
 _LONG_ROW = 16  # chunks of a row that are
 _TURN = 4  # chunks in a turn of a loop over a longer row
@@ -70,8 +70,9 @@ class Product:
         groups = -(-self.channels // LANES)
         chunks, end = self.rows * self.chunks, 2 * self.ending.vectors
         looped = 0 if self._straight else 8 + 3 * self.rows * (1 + self.chunks // _TURN * (self.chunks > _LONG_ROW))
-        pair = groups * (chunks * 14 + 14 + self.ending.vectors + end + 2 * self.rows + looped) + 10
-        one = groups * (chunks * 9 + 14 + end + self.rows + looped) + 10
+        held = 2 * chunks + 2 if self.holds else 0
+        pair = groups * (chunks * 14 + 13 + self.ending.vectors + end + 2 * self.rows + looped - held) + 10 + held
+        one = groups * (chunks * 9 + 13 + end + self.rows + looped - held // 2) + 10 + held
         return 40 + pixels // 2 * pair + pixels % 2 * one
 
     def call(
@@ -79,7 +80,7 @@ class Product:
     ) -> None:
         """`count` pixels. skip: bytes from the end of a run to the next. parity: whether the count can be odd, and more than one."""
         type = ir.FunctionType(ir.VoidType(), [POINTER, POINTER, POINTER, I32, I32])
-        function = machine_code(dsp.function, self.name(parity), type, _Emitter(self, *parity).code(), _PUSHED_NBYTES)
+        function = machine_code(dsp.function, self.name(parity), type, _Emitter(self, *parity).code(), self._pushed_nbytes)
         dsp.builder.call(function, [x, out, table, count, skip])
 
     def name(self, parity: tuple[bool, bool]) -> str:
@@ -93,6 +94,20 @@ class Product:
     def _straight(self) -> bool:
         return self.rows * self.chunks <= _STRAIGHT
 
+    @property
+    def holds(self) -> bool:
+        """Whether the windows of a block are loaded once for all channels."""
+        return self.rows == 1 and self.chunks <= _HELD and self.channels > LANES
+
+    @property
+    def _pushed_nbytes(self) -> int:
+        return 4 * len(SAVED) + _FRAME + (64 if self.holds else 0)
+
+
+def _held(pixel: int, chunk: int) -> int:
+    """The q register of a chunk that stays."""
+    return 4 + _HELD * pixel + chunk
+
 
 class _Emitter:
     """Emits the function: r0 x, r1 output, r2 table, r3 count, skip on the stack."""
@@ -104,23 +119,28 @@ class _Emitter:
     def code(self) -> bytes:
         code = self.emitted
         code.push(SAVED)
+        if self.product.holds:
+            code.vpush()
         code.sub_number(SP, SP, _FRAME)
         code.str(0, SP, _AT_X)
         code.str(2, SP, _AT_TABLE)
         code.str(3, SP, _AT_COUNT)
         code.mov(_OUT, 1)
-        code.ldr(_SKIP, SP, _ARGUMENT)
+        code.ldr(_SKIP, SP, self.product._pushed_nbytes)
         code.str(_SKIP, SP, _AT_SKIP)
         full = self.product.channels // LANES * LANES
         if full:
             nbytes = full // LANES * self._group_nbytes
             code.add_any(2, 2, nbytes, 4)
             code.str(2, SP, _AT_END)
+            code.mov(_END, 2)
         if self.even:
             self._pairs()
         if self.odd:
             self._last()
         code.add_number(SP, SP, _FRAME)
+        if self.product.holds:
+            code.vpop()
         code.pop([*SAVED[:-1], PC])
         return code.finish()
 
@@ -168,13 +188,18 @@ class _Emitter:
         """All channels of some pixels; the output then stands at the next."""
         code, product = self.emitted, self.product
         code.ldr(_TABLE, SP, _AT_TABLE)
+        self.near = pixels == 1 or product.in_step <= REACH
+        if product.holds:
+            self._hold(pixels)
         full, left = divmod(product.channels, LANES)
         if full:
             again = code.nbytes
             self._channels(pixels, LANES)
             if full > 1:
-                code.ldr(0, SP, _AT_END)
-                code.compare(_TABLE, 0)
+                end = _END if product._straight else 0
+                if not product._straight:
+                    code.ldr(end, SP, _AT_END)
+                code.compare(_TABLE, end)
                 code.branch(NE, again)
         if left:
             self._channels(pixels, left)
@@ -183,7 +208,11 @@ class _Emitter:
     def _channels(self, pixels: int, channels: int) -> None:
         """Up to four channels of the block."""
         code, product = self.emitted, self.product
-        self.near = pixels == 1 or product.in_step <= REACH
+        if product.holds:
+            for chunk in range(product.chunks):
+                self._multiply([_held(pixel, chunk) for pixel in range(pixels)], channels, accumulates=chunk > 0)
+            self._end(pixels, channels)
+            return
         code.ldr(_X[0], SP, _AT_X)
         if not self.near:
             code.add_any(_X[1], _X[0], product.in_step, 0)
@@ -241,11 +270,26 @@ class _Emitter:
             else:
                 code.vload_post(1, _X[1], CHUNK)
         code.vload_post(0, _X[0], CHUNK)
+        self._multiply(range(pixels), channels, accumulates)
+
+    def _hold(self, pixels: int) -> None:
+        """Load the windows of a block."""
+        code, product = self.emitted, self.product
+        code.ldr(_X[0], SP, _AT_X)
+        for pixel in range(pixels):
+            for chunk in range(product.chunks):
+                code.vload(_held(pixel, chunk), _X[0], chunk * CHUNK)
+            if pixel + 1 < pixels:
+                code.add_any(_X[0], _X[0], product.in_step, 0)
+
+    def _multiply(self, windows: Sequence[int], channels: int, accumulates: bool) -> None:
+        """A chunk of each pixel (in q registers) times that of each channel."""
+        code = self.emitted
         for channel in range(channels):
             weights = 2 + channel % 2
             code.vload_post(weights, _TABLE, CHUNK, "w")
-            for pixel in range(pixels):
-                code.vmladav(_SUMS[pixel][channel], pixel, weights, accumulates)
+            for pixel, window in enumerate(windows):
+                code.vmladav(_SUMS[pixel][channel], window, weights, accumulates)
 
     def _end(self, pixels: int, channels: int) -> None:
         """Requantise and store."""
