@@ -18,11 +18,12 @@ from aot.backends import BACKENDS
 from aot.backends.generic import GENERIC
 from aot.bundle import Bundle
 from aot.driver import Options, describe_entry, emit, ports
-from aot.graph.expr import Const, Expr, Load, Lookup, rewrite
+from aot.graph.expr import Const, Expr, Load, Lookup, axis, rewrite
 from aot.graph.primitive import Contract, Map
 from aot.llvm.module import EntrySource
 from aot.lower.check import check_plan
 from aot.lower.implementation import Implementation
+from aot.lower.lifetime import Io
 from aot.lower.place import plan as place
 from aot.lower.plan import Schedule, Step
 from aot.lower.program import Program
@@ -105,8 +106,28 @@ def _renamed(program: Program, prefix: str) -> Program:
     return Program(program.name, buffers, instructions, *names)
 
 
-def _bundle(program: Program, target: Target, splits: bool) -> tuple[Bundle, list[Implementation]]:
-    options = Options(target=target)
+def run_in_place(program: Program, target: Target, inputs: dict[str, np.ndarray], taken: str) -> np.ndarray:
+    """The output of a Program whose buffer `taken`, an input, is computed (copied) first, so that the output can take its place."""
+    needs_board()
+    shape, given = program[taken].shape, f"{taken}.given"
+    moved = replace(program[taken], role="temporary")
+    copy = Map(taken, shape, Load(given, tuple(axis(number) for number in range(len(shape))), moved.dtype))
+    buffers = tuple(moved if one.name == taken else one for one in program.buffers)
+    names = tuple(given if name == taken else name for name in program.inputs)
+    whole = replace(
+        program,
+        buffers=(replace(program[taken], name=given), *buffers),
+        instructions=(copy, *program.instructions),
+        inputs=names,
+    )
+    bundle, _ = _bundle(whole, target, False, "workspace")
+    plan = bundle.main.plan
+    assert plan is not None and plan.offset_of["y"] == plan.offset_of[taken]
+    return run_bundle(bundle, [inputs[taken if name == given else name] for name in names], "qemu").outputs[0]
+
+
+def _bundle(program: Program, target: Target, splits: bool, io: Io = "caller") -> tuple[Bundle, list[Implementation]]:
+    options = Options(target=target, io=io)
     backend = BACKENDS["cmsis-nn"]
     program.verify()
     choices = select(program, backend, GENERIC, target)
@@ -115,7 +136,7 @@ def _bundle(program: Program, target: Target, splits: bool) -> tuple[Bundle, lis
         rows = choice.implementation.rows
         middle = rows.count // 2 // rows.per_step * rows.per_step if splits else 0
         steps += [Step(position, *some) for some in ((0, middle), (middle, rows.count)) if some[0] < some[1]]
-    plan = place(Schedule(program, choices, tuple(steps)))
+    plan = place(Schedule(program, choices, tuple(steps)), io=io)
     check_plan(plan)
     source = EntrySource("many_run", plan, *ports(program, plan, target, options), None)
     emitted = emit("many", target, [source], options)
@@ -127,5 +148,6 @@ def _bundle(program: Program, target: Target, splits: bool) -> tuple[Bundle, lis
         entries=(describe_entry(source, emitted, ()),),
         code_nbytes=emitted.code_nbytes,
         weights_nbytes=emitted.weights_nbytes,
+        io_in_workspace=io == "workspace",
     )
     return bundle, [one.implementation for one in choices if isinstance(one.implementation.instruction, Contract)]

@@ -18,7 +18,7 @@ from aot.graph.primitive import Contract, Geometry
 from aot.lower.implementation import Implementation
 from aot.lower.program import Buffer, Program
 from aot.target import load_target
-from tests.backends.board import BACKGROUND, count, run_all
+from tests.backends.board import BACKGROUND, count, run_all, run_in_place
 from tests.backends.contracts import INT8, Case, expected, inputs_of, program_of
 from tests.backends.test_dsp_kernels import CHANNELS, FILTERS, FUSABLE, KERNELS, NUMBERS, WINDOWS, numbers, residual, windowed
 from tests.graph.lowered import sweep
@@ -157,6 +157,13 @@ def test_weights_of_minus_128_and_extreme_inputs() -> None:
 
 def test_fused_operand() -> None:
     check([program_of(case, residual, extra=[Buffer("r", INT8, program_of(case)["y"].shape, "input")]) for case in FUSABLE])
+
+
+@pytest.mark.parametrize("case", FUSABLE[::2], ids=str)
+def test_fused_operand_in_place(case: Case) -> None:
+    program = program_of(case, residual, extra=[Buffer("r", INT8, program_of(case)["y"].shape, "input")])
+    inputs = inputs_of(program)
+    assert np.array_equal(run_in_place(program, M55, inputs, "r"), expected(program, inputs))
 
 
 def test_fused_table_and_float() -> None:
