@@ -18,7 +18,7 @@ from aot.samples import random_inputs
 from tests import one_operator
 
 SEEDS = range(2000 if os.environ.get("AOT_SWEEP") else 48)
-CPUS = ("cortex-m4", "cortex-m4", "cortex-m4", "cortex-m33", "cortex-m7", "cortex-m0plus")
+CPUS = ("cortex-m4", "cortex-m4", "cortex-m4", "cortex-m33", "cortex-m7", "cortex-m3", "cortex-m0plus")
 
 
 def layer(pick: random.Random) -> bytes:
