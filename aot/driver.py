@@ -50,6 +50,7 @@ from aot.lower.select import (
     select,
     survey,
     without_larger_workspace,
+    without_slower,
 )
 from aot.lower.state import initial_program, lay_out_state
 from aot.lower.tradeoff import OPTIMIZE, Goal, Optimize
@@ -216,7 +217,7 @@ def plan_choices(program: Program, choices: tuple[Choice, ...], options: Options
 def offer(program: Program, target: Target, backend: Backend, options: Options) -> tuple[Field, ...]:
     """What there is to choose from; for balanced code without what takes more memory than need be."""
     fields = survey(program, backend, GENERIC, target)
-    return without_larger_workspace(program, fields) if options.optimize == "balanced" else fields
+    return without_slower(without_larger_workspace(program, fields)) if options.optimize == "balanced" else fields
 
 
 def plan_programs(

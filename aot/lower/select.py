@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from aot.errors import CompileError, InternalError
 from aot.graph.primitive import Call, Contract, describe, reads, writes
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 _MORE_CONSTANTS = 1.4
 _MORE_ON_SMALL_CORES = 2.2  # without a long multiplication: two weights take a word of their own
 """Weights and tables for the int8 weights, at most, unless `speed` or `size` is asked for."""
+
+
+_CLEARLY_SMALLER = 0.9
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,6 +99,27 @@ def without_larger_workspace(program: Program, fields: Sequence[Field]) -> tuple
     own = [_touched_nbytes(program, field.candidates[0]) for field in fields]
     peak = max((nbytes + field.candidates[0].scratch_nbytes for nbytes, field in zip(own, fields, strict=True)), default=0)
     return tuple(field.within(peak - nbytes, "it would need more memory") for nbytes, field in zip(own, fields, strict=True))
+
+
+def without_slower(fields: Sequence[Field]) -> tuple[Field, ...]:
+    """Without the candidates that are slower than the preferred one, unless they have clearly smaller constants: balanced code does not
+    become slower for the sake of its code alone."""
+    return tuple(replace(field, **_slower_apart(field)) for field in fields)
+
+
+def _slower_apart(field: Field) -> dict[str, Any]:
+    first = field.candidates[0]
+    slower = {
+        id(one)
+        for one in field.candidates
+        if first.cost
+        and one.cost
+        and one.cost.instructions > first.cost.instructions
+        and one.constants_nbytes > _CLEARLY_SMALLER * first.constants_nbytes
+    }
+    kept = tuple(one for one in field.candidates if id(one) not in slower)
+    out = tuple((one, "slower, for the sake of less code") for one in field.candidates if id(one) in slower)
+    return {"candidates": kept, "excluded": (*field.excluded, *out)}
 
 
 def _touched_nbytes(program: Program, one: Implementation) -> int:

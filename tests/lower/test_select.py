@@ -13,7 +13,7 @@ from aot.lower.implementation import Backend, Cost, Implementation, Kernel
 from aot.lower.place import plan
 from aot.lower.program import Program
 from aot.lower.schedule import schedule
-from aot.lower.select import decide, select, survey, without_larger_workspace
+from aot.lower.select import decide, select, survey, without_larger_workspace, without_slower
 from aot.lower.tradeoff import Goal
 from aot.target import Target
 from tests.lower.toy import GraphBuilder, dummy
@@ -105,6 +105,13 @@ def test_scratch_is_limited_by_what_another_instruction_needs() -> None:
     kept, _ = without_larger_workspace(program, fields)
     assert [one.kernel for one in kept.candidates] == ["variant 0"]
     assert [why for _, why in kept.excluded] == ["it would need more memory"] * 2
+
+
+def test_balanced_code_is_not_slower_for_less_code() -> None:
+    fields = survey(small(), Backend("b", (variants((60, 70, 0), (100, 50, 0), (40, 200, 0)),)), GENERIC, TARGET)
+    kept, _ = without_slower(fields)
+    assert [one.kernel for one in kept.candidates] == ["variant 0", "variant 2"]
+    assert [(one.kernel, why) for one, why in kept.excluded] == [("variant 1", "slower, for the sake of less code")]
 
 
 def test_scratch_is_limited_by_max_workspace() -> None:

@@ -17,17 +17,17 @@ from aot.backends.cmsis_nn.dsp.ending import Output
 from aot.backends.cmsis_nn.dsp.finish import Finish, finish_block
 from aot.backends.cmsis_nn.dsp.gather import Patches, Pixels, gather_run
 from aot.backends.cmsis_nn.dsp.instructions import Dsp
-from aot.backends.cmsis_nn.dsp.packing import Packed, Tile, pack, paired
+from aot.backends.cmsis_nn.dsp.packing import Packed, Solution, Tile, pack, paired, solution
 from aot.backends.cmsis_nn.dsp.product import Core, Placement
 from aot.backends.cmsis_nn.dsp.spread import Spread, without_constants
 from aot.backends.cmsis_nn.fused import operands_of
 from aot.backends.cmsis_nn.operands import Layer, read_layer
-from aot.backends.cmsis_nn.shared import Frame, emit_body
+from aot.backends.cmsis_nn.shared import Frame, digest, emit_body
 from aot.graph.ir import DType
 from aot.graph.primitive import Contract, Primitive
 from aot.llvm.emission import KernelFunction
 from aot.llvm.types import I32, Value
-from aot.lower.implementation import Cost, Implementation, Rows
+from aot.lower.implementation import Cost, Implementation, Rows, kind_of
 from aot.lower.inplace import elementwise_overwrites
 from aot.lower.program import Buffer, Program
 from aot.target import Target
@@ -37,43 +37,54 @@ _CODE_NBYTES = 36 * 1024
 _TAIL_UNROLL = 8
 _SLOTS_NBYTES = 4096  # of scratch that blocks of more than two pixels may take
 _MOST_UNROLL = 40
+_STRAIGHT = 64  # words of four slots that LDRD reaches
+_SHORT = (16, 8)
 _LONG, _AMPLE_NBYTES = 24, 4096  # words from which a layer shares the code of longer ones, unless its share of code is ample
 
 
-def claim_pointwise(program: Program, instruction: Primitive, target: Target) -> Implementation | str:
+def claim_pointwise(program: Program, instruction: Primitive, target: Target) -> tuple[Implementation, ...] | str:
     """1x1 convolutions of any stride."""
     layer = read_layer(program, instruction, target, "conv", "dsp")
     if isinstance(layer, str):
         return layer
     if layer.geometry.kernel != (1, 1):
         return f"a {layer.geometry.kernel[0]}x{layer.geometry.kernel[1]} kernel, not 1x1"
-    return _implementation(program, layer, "conv 1x1")
+    return _implementations(program, layer, "conv 1x1")
 
 
-def claim_convolution(program: Program, instruction: Primitive, target: Target) -> Implementation | str:
+def claim_convolution(program: Program, instruction: Primitive, target: Target) -> tuple[Implementation, ...] | str:
     """Convolutions of any kernel, stride, dilation and padding."""
     layer = read_layer(program, instruction, target, "conv", "dsp")
     if isinstance(layer, str):
         return layer
-    return _implementation(program, layer, f"conv {layer.geometry.kernel[0]}x{layer.geometry.kernel[1]}")
+    if layer.geometry.kernel == (1, 1) and kind_of(instruction) == "conv":
+        return "a 1x1 kernel, which has a kernel of its own"
+    return _implementations(program, layer, f"conv {layer.geometry.kernel[0]}x{layer.geometry.kernel[1]}")
 
 
-def claim_dense(program: Program, instruction: Primitive, target: Target) -> Implementation | str:
+def claim_dense(program: Program, instruction: Primitive, target: Target) -> tuple[Implementation, ...] | str:
     """Fully connected layers on any number of rows."""
     layer = read_layer(program, instruction, target, "dense", "dsp")
     if not isinstance(layer, str) and prod(layer.geometry.output) == 1:
         return "a single output: generic code needs as few instructions, and no scratch"
-    return layer if isinstance(layer, str) else _implementation(program, layer, "dense")
+    return layer if isinstance(layer, str) else _implementations(program, layer, "dense")
 
 
-def _implementation(program: Program, layer: Layer, kernel: str) -> Implementation:
+def _implementations(program: Program, layer: Layer, kernel: str) -> tuple[Implementation, ...]:
+    """The layer in several tilings, the preferred one first."""
     varying, spread = without_constants(layer)
-    plan = _plan(program, varying, spread)
-    instruction, packed = layer.instruction, plan.packed
+    solved = solution(varying)
+    return tuple(_implementation(program, layer, plan, kernel) for plan in _plans(program, varying, spread, solved))
+
+
+def _implementation(program: Program, layer: Layer, plan: _Plan, kernel: str) -> Implementation:
+    instruction, packed, spread, tile = layer.instruction, plan.packed, plan.spread, plan.tile
     data = packed.data if spread is None else np.concatenate([packed.data, spread.words])
     weights = Buffer(f"{instruction.out}.packed", DType.INT32, data.shape, "constant", data=data, align=4)
-    left_out = "" if spread is None else f"{len(layer.bias) - spread.live} of {len(layer.bias)} channels only ever have one output"
     reads, constants = operands_of(program, instruction, layer.split.rest)
+    notes = [str(packed.form), f"a block is {tile.pixels} x {2 * tile.pairs} (pixels x channels)"]
+    if spread is not None:
+        notes.append(f"{len(layer.bias) - spread.live} of {len(layer.bias)} channels only ever have one output")
     return Implementation(
         kernel=kernel,
         instruction=instruction,
@@ -86,11 +97,8 @@ def _implementation(program: Program, layer: Layer, kernel: str) -> Implementati
         rows=Rows(layer.geometry.output[1], plan.rows_per_step, plan.needs),
         style="ordered",
         cost=plan.cost,
-        notes=(
-            str(packed.form),
-            f"a block is {packed.tile.pixels} x {2 * packed.tile.pairs} (pixels x channels)",
-            *([left_out] if left_out else []),
-        ),
+        notes=tuple(notes),
+        variant=f"{tile.pixels} x {2 * tile.pairs}, {tile.unroll} words a turn{', shared' if tile.share_code else ''}",
     )
 
 
@@ -161,14 +169,22 @@ class _Plan:
         instructions = blocks * (block.instructions + gather.instructions + 12) + left * (single.instructions + one.instructions)
         spreading, code_nbytes = (self.spread.instructions, self.spread.code_nbytes) if self.spread else (0, 0)
         instructions += run * spreading
+        own, body = int(gather.code_nbytes + code_nbytes + 120), self.code
         return Cost(
             int(images * (lines * (instructions + 20) + 30)),
-            int(gather.code_nbytes + code_nbytes + 120),
+            own if body is None else 0,
             (
-                (f"core {self.tile} {packed.code}", int(block.code_nbytes)),
-                *([(f"tail {self.tile} {packed.code}", int(single.code_nbytes))] if self.has_tail else []),
+                *([] if body is None else [(f"body {digest(body)}", own)]),
+                (self._core_name(pixels, self.tile.unroll), int(block.code_nbytes)),
+                *([(self._core_name(1, self.tail_unroll), int(single.code_nbytes))] if self.has_tail else []),
             ),
         )
+
+    def _core_name(self, pixels: int, unroll: int) -> str:
+        """What products with the same code have in common."""
+        made = Core(self.packed, pixels, self.tile.pixels, unroll)
+        step = len(self.layer.bias) if self.stage_nbytes else self.layer.out.pixel
+        return f"core {digest((pixels, self.tile.pixels, unroll, self.packed.code, () if made.is_long else (self.packed.groups, step)))}"
 
     @property
     def tail_unroll(self) -> int:
@@ -189,7 +205,8 @@ def needed_rows(layer: Layer, y0: int, y1: int) -> tuple[int, int]:
     return max(0, min(first, g.input[1] - 1)), max(min(last, g.input[1]), 1)
 
 
-def _plan(program: Program, layer: Layer, spread: Spread | None) -> _Plan:
+def _plans(program: Program, layer: Layer, spread: Spread | None, solved: Solution) -> list[_Plan]:
+    """The preferred plan, one with more straight code, and one with less code, that layers of all sizes share."""
     patches = Patches.of(layer)
     by_rows = bool(layer.rest_axes & layer.pixel_axes) or layer.out.row not in (0, layer.geometry.output[2] * layer.out.pixel)
     _, height, width, _ = layer.geometry.output
@@ -199,8 +216,11 @@ def _plan(program: Program, layer: Layer, spread: Spread | None) -> _Plan:
     pixels, pairs = min(block_choices(words, len(channels)), key=lambda choice: block_instructions(words, run, *choice))
     rows_per_step = 2 if not by_rows and height % 2 == 0 and width % pixels and 2 * width % pixels == 0 else 1
     tail = _has_tail(layer, pixels, by_rows, rows_per_step)
-    tile = _tile(words, pixels, pairs, code_share(program, layer), tail)
-    return _Plan(layer, patches, pack(layer, patches.order, tile), by_rows, rows_per_step, spread)
+    share = code_share(program, layer)
+    tiles = [_tile(words, pixels, pairs, share, tail), _equal_turns(words, pixels, pairs, _STRAIGHT, tail, False)]
+    tiles += [_equal_turns(words, pixels, pairs, most, tail, True) for most in _SHORT]
+    packings = [pack(layer, patches.order, tile, solved) for tile in dict.fromkeys(tiles)]
+    return [_Plan(layer, patches, packed, by_rows, rows_per_step, spread) for packed in packings]
 
 
 def block_choices(words: int, channels: int) -> list[tuple[int, int]]:
@@ -238,10 +258,14 @@ def _tile(words: int, pixels: int, pairs: int, code_nbytes: int, tail: bool) -> 
     """How far to unroll: all of a slot, or equal parts that fit the code size (and LDRD's reach)."""
     per_word = {(4, 1): 46, (3, 1): 40, (2, 2): 46, (2, 1): 26, (1, 2): 30, (1, 1): 16}[pixels, pairs]
     most = max(4, min(_MOST_UNROLL, code_nbytes // per_word))
+    return _equal_turns(words, pixels, pairs, most, tail, words >= _LONG and code_nbytes < _AMPLE_NBYTES)
+
+
+def _equal_turns(words: int, pixels: int, pairs: int, most: int, tail: bool, share_code: bool) -> Tile:
+    """A slot in equal turns of at most about `most` words."""
     turns = -(-words // most)
     unroll = -(-words // turns)
     multiple = 4 if tail and turns * unroll > _TAIL_UNROLL else 2
-    share_code = words >= _LONG and code_nbytes < _AMPLE_NBYTES
     return Tile(pixels, pairs, -(-unroll // multiple) * multiple, turns, share_code)
 
 

@@ -93,20 +93,39 @@ def paired(count: int) -> tuple[int, ...]:
     return (*range(count), *([count - 1] if count % 2 else []))
 
 
-def pack(layer: Layer, order: np.ndarray, tile: Tile, centred: bool = False) -> Packed:
-    """Solve the requantisation and pack, interleaved if that can be proved. `order`: the input of each half of a slot, -1 for none;
-    `tile.words`, an even number, covers it. A channel with only one output gets weights of 0. centred: slots hold inputs
-    less their zero point."""
+@dataclass(frozen=True)
+class Solution:
+    """A layer's requantisation, for all packings of it. live: the channels with more than one output. unified: the same with one set of
+    constants for all pairs, if there is one."""
+
+    channels: tuple[int, ...]
+    live: np.ndarray
+    form: Form
+    interleaved: bool
+    unified: Form | None
+
+
+def solution(layer: Layer) -> Solution:
+    """Solve the requantisation, for interleaved channels if that can be proved."""
     channels = paired(len(layer.bias))
-    chosen = list(channels)
     stage = stage_of(layer, channels)
     live = varies(stage)
-    weights = layer.weights.reshape(len(layer.bias), -1)[chosen]
+    weights = layer.weights.reshape(len(layer.bias), -1)[list(channels)]
     form, interleaved = _solved(stage, weights * live[:, None], live)
-    same = _same(stage, form, interleaved, tile)
+    return Solution(channels, live, form, interleaved, _unified(stage, form, interleaved))
+
+
+def pack(layer: Layer, order: np.ndarray, tile: Tile, solved: Solution | None = None, centred: bool = False) -> Packed:
+    """Pack, interleaved if that can be proved. `order`: the input of each half of a slot, -1 for none; `tile.words`, an even number,
+    covers it. A channel with only one output gets weights of 0. solved: `solution(layer)`, where it is known already. centred: slots
+    hold inputs less their zero point."""
+    solved = solved or solution(layer)
+    channels, live, form, interleaved = solved.channels, solved.live, solved.form, solved.interleaved
+    weights = layer.weights.reshape(len(layer.bias), -1)[list(channels)]
+    same = solved.unified if len(channels) > 2 * tile.pairs else None  # several groups would read them
     form = form if same is None else same
     matters = np.ones(len(channels), bool) if form.kind == "exact" or same is not None else live
-    bias = np.where(matters, (layer.bias if centred else layer.folded_bias)[chosen] + form.delta, 0)
+    bias = np.where(matters, (layer.bias if centred else layer.folded_bias)[list(channels)] + form.delta, 0)
     ordered = _ordered(weights * matters[:, None], order, 2 * tile.words)
     words = _interleaved(ordered) if interleaved else _plain(ordered)
     header = np.stack([256 * bias[0::2] + bias[1::2] if interleaved else bias[0::2], bias[1::2]], 1)
@@ -131,12 +150,12 @@ def _solved(stage: Stage, weights: np.ndarray, live: np.ndarray) -> tuple[Form, 
     return solve(stage, (zeros, eights)), False
 
 
-def _same(stage: Stage, form: Form, interleaved: bool, tile: Tile) -> Form | None:
-    """The form with the same constants for every pair of channels, if there is one and several groups would read them.
+def _unified(stage: Stage, form: Form, interleaved: bool) -> Form | None:
+    """The form with the same constants for every pair of channels, if there is one.
 
     A channel with only one output then takes part like all others: its accumulator must fit its place.
     """
-    if stage.channels <= 2 * tile.pairs or (interleaved and not _narrow(stage)[0::2].all()):
+    if interleaved and not _narrow(stage)[0::2].all():
         return None
     return unified(stage, form)
 
