@@ -115,7 +115,7 @@ def _slower_apart(field: Field) -> dict[str, Any]:
         if first.cost
         and one.cost
         and one.cost.instructions > first.cost.instructions
-        and one.constants_nbytes > _CLEARLY_SMALLER * first.constants_nbytes
+        and one.constants_nbytes >= _CLEARLY_SMALLER * first.constants_nbytes
     }
     kept = tuple(one for one in field.candidates if id(one) not in slower)
     out = tuple((one, "slower, for the sake of less code") for one in field.candidates if id(one) in slower)
