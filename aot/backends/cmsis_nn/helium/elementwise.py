@@ -71,12 +71,14 @@ def _in_order(program: Program, instruction: Map) -> bool:
 
 
 def _gains(value: Expr) -> bool:
-    """Whether there is something in it that LLVM computes lane by lane: roundings, and tables but those of bytes by bytes."""
+    """Whether there is something in it that LLVM computes lane by lane: products of 32 bits, roundings, and tables but those of bytes by
+    bytes."""
     for expr in walk(value):
-        if isinstance(expr, Requantise):
-            return True
-        if isinstance(expr, Lookup) and (expr.dtype not in (DType.INT8, DType.UINT8) or isinstance(expr.index, Binary)):
-            return True
+        match expr:
+            case Requantise() | Binary("mul" | "shl" | "shr" | "ushr"):
+                return True
+            case Lookup(_, index) if expr.dtype not in (DType.INT8, DType.UINT8) or isinstance(index, Binary):
+                return True
     return False
 
 
