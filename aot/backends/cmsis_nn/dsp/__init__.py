@@ -18,6 +18,6 @@ KERNELS = (
     Kernel("conv", claim_convolution, "int8 convolution of any kernel, stride, dilation and padding", ("conv", "depthwise")),
     Kernel("winograd", claim_winograd, "int8 3x3 convolution of stride 1 with a third of the multiplications", ("conv",)),
     Kernel("pool", claim_pool, "int8 average and maximum pools and means, four channels a word", ("reduce",)),
-    Kernel("depthwise", claim_depthwise, "int8 depthwise convolution; 3x3 two rows at a time", ("depthwise",)),
+    Kernel("depthwise", claim_depthwise, "int8 depthwise convolution; 3x3 two rows at a time", ("depthwise", "conv")),
     Kernel("dense", claim_dense, "int8 fully connected layer on any number of rows", ("dense",)),
 )

@@ -34,6 +34,8 @@ from aot.target import Target
 
 _CODE_NBYTES = 36 * 1024
 """What the inner loops of a whole model may take; each layer unrolls according to its share."""
+MOST_ROWS = 64  # of a kernel that a depthwise kernel takes
+_FEW_CHANNELS = 8
 _TAIL_UNROLL = 8
 _SLOTS_NBYTES = 4096  # of scratch that blocks of more than two pixels may take
 _MOST_UNROLL = 40
@@ -59,7 +61,22 @@ def claim_convolution(program: Program, instruction: Primitive, target: Target) 
         return layer
     if layer.geometry.kernel == (1, 1) and kind_of(instruction) == "conv":
         return "a 1x1 kernel, which has a kernel of its own"
+    if is_for_columns(layer):
+        return FOR_COLUMNS
     return _implementations(program, layer, f"conv {layer.geometry.kernel[0]}x{layer.geometry.kernel[1]}")
+
+
+def is_for_columns(layer: Layer) -> bool:
+    """Whether a convolution of one channel costs less as a depthwise one: with a 3x3 kernel, whose columns give two rows of outputs,
+    or with few output channels, which would not pay for gathering windows."""
+    g, channels = layer.geometry, len(layer.bias)
+    if g.kind != "conv" or g.input[3] != 1 or g.kernel == (1, 1) or layer.rest_axes or g.kernel[0] > MOST_ROWS:
+        return False
+    two_rows = g.kernel[0] == 3 and g.kernel[1] <= 3 and g.stride[0] == 1 and g.dilation[0] == 1 and g.output[1] > 1
+    return two_rows or channels == 1 or (channels <= _FEW_CHANNELS and min(g.kernel) >= 3)
+
+
+FOR_COLUMNS = "one input channel: a depthwise kernel takes less"
 
 
 def claim_dense(program: Program, instruction: Primitive, target: Target) -> tuple[Implementation, ...] | str:

@@ -11,12 +11,12 @@ at a time, SMLAD on pairs of rows.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from aot.backends.cmsis_nn.dsp.columns import Columns
-from aot.backends.cmsis_nn.dsp.convolution import needed_rows
+from aot.backends.cmsis_nn.dsp.convolution import MOST_ROWS, is_for_columns, needed_rows
 from aot.backends.cmsis_nn.dsp.ending import Output, Place, constant_count, constants_of_form, stage_of
 from aot.backends.cmsis_nn.dsp.instructions import Dsp
 from aot.backends.cmsis_nn.fused import operands_of
@@ -34,16 +34,15 @@ from aot.target import Target
 
 _STRAIGHT_TAPS = 24  # SMLAD for each output that are emitted without a loop
 _STRAIGHT_WORDS = 9  # unpacked weights of a channel that are unpacked without a loop over kernel columns
-_MOST_ROWS = 64
 
 
 def claim_depthwise(program: Program, instruction: Primitive, target: Target) -> Implementation | str:
     """Depthwise convolutions of any multiplier, kernel, stride, dilation and padding."""
-    layer = read_layer(program, instruction, target, "depthwise", "dsp")
+    layer = _read(program, instruction, target)
     if isinstance(layer, str):
         return layer
-    if layer.geometry.kernel[0] > _MOST_ROWS:
-        return f"a kernel of {layer.geometry.kernel[0]} rows (at most {_MOST_ROWS})"
+    if layer.geometry.kernel[0] > MOST_ROWS:
+        return f"a kernel of {layer.geometry.kernel[0]} rows (at most {MOST_ROWS})"
     plan = _plan(layer)
     table = Buffer(f"{layer.instruction.out}.packed", DType.INT32, plan.table.shape, "constant", data=plan.table, align=4)
     reads, constants = operands_of(program, layer.instruction, layer.split.rest)
@@ -61,6 +60,18 @@ def claim_depthwise(program: Program, instruction: Primitive, target: Target) ->
         style="ordered",
         notes=(str(plan.form), "two rows at a time" if plan.is_paired else "one row at a time"),
     )
+
+
+def _read(program: Program, instruction: Primitive, target: Target) -> Layer | str:
+    """The layer; a convolution of one channel that is better off here is the depthwise layer of as many products for each input."""
+    refusal = read_layer(program, instruction, target, "depthwise", "dsp")
+    if isinstance(refusal, Layer):
+        return refusal
+    layer = read_layer(program, instruction, target, "conv", "dsp")
+    if isinstance(layer, str) or not is_for_columns(layer):
+        return refusal
+    geometry = replace(layer.geometry, kind="depthwise", multiplier=len(layer.bias))
+    return replace(layer, geometry=geometry, weights=layer.weights[..., 0])
 
 
 @dataclass(frozen=True)

@@ -30,10 +30,12 @@ _STRAIGHT_TAPS = 9  # of windows that never leave the image: without loops
 
 def claim_pool(program: Program, instruction: Primitive, target: Target) -> Implementation | str:
     """Pools whose channels lie side by side."""
+    if "dsp" not in target.has:
+        return f"{target.name} has no DSP extension (SXTAB16, SEL)"
+    if "mve" in target.has:
+        return "Helium has vectors for it"
     if not isinstance(instruction, Reduce):
         return "not a reduction"
-    if "dsp" not in target.has or "mve" in target.has:
-        return f"{target.name} has no DSP extension, or better"
     pool = _read(program, instruction)
     if isinstance(pool, str):
         return pool

@@ -19,7 +19,14 @@ from functools import cached_property
 import numpy as np
 from llvmlite import ir
 
-from aot.backends.cmsis_nn.dsp.convolution import block_choices, block_instructions, code_share, needed_rows
+from aot.backends.cmsis_nn.dsp.convolution import (
+    FOR_COLUMNS,
+    block_choices,
+    block_instructions,
+    code_share,
+    is_for_columns,
+    needed_rows,
+)
 from aot.backends.cmsis_nn.dsp.ending import Output
 from aot.backends.cmsis_nn.dsp.finish import Finish, finish_block
 from aot.backends.cmsis_nn.dsp.gather import Patches, Pixels, gather_run, run_order, run_words
@@ -49,7 +56,7 @@ def claim_rows(program: Program, instruction: Primitive, target: Target) -> Impl
     layer = read_layer(program, instruction, target, "conv", "dsp")
     if isinstance(layer, str):
         return layer
-    shape = _shape(program, layer)
+    shape = FOR_COLUMNS if is_for_columns(layer) else _shape(program, layer)
     if isinstance(shape, str):
         return shape
     plan = _Plan(layer, shape, pack(layer, shape.order, shape.tile, centred=True))
@@ -110,6 +117,15 @@ class _Shape:
         return 4 * self.words * self.stride * self.pitch
 
     @property
+    def height(self) -> int:
+        """Input rows that scratch holds: those from the kernel's first row to its last."""
+        return (self.geometry.kernel[0] - 1) * self.geometry.dilation[0] + 1
+
+    @property
+    def nbytes(self) -> int:
+        return self.height * self.row_nbytes
+
+    @property
     def inside(self) -> range:
         """The columns that lie in the image."""
         g = self.geometry
@@ -119,15 +135,15 @@ class _Shape:
     def leaves(self) -> tuple[bool, bool]:
         """Whether rows, and columns, outside the image are read."""
         g = self.geometry
-        below = (g.output[1] - 1) * g.stride[0] - g.pad_top + g.kernel[0] > g.input[1]
+        below = (g.output[1] - 1) * g.stride[0] - g.pad_top + self.height > g.input[1]
         return g.pad_top > 0 or below, len(self.inside) < self.span
 
     @property
     def partial(self) -> bool:
-        """Whether kernel rows outside the image are left out: unless all of some window's are."""
+        """Whether kernel rows outside the image are left out: unless all of some window's are, or rows are dilated."""
         g = self.geometry
         tops = [y * g.stride[0] - g.pad_top for y in range(g.output[1])]
-        return self.leaves[0] and all(-g.kernel[0] < top < g.input[1] for top in tops)
+        return self.leaves[0] and self.height == g.kernel[0] and all(-g.kernel[0] < top < g.input[1] for top in tops)
 
     @cached_property
     def places(self) -> tuple[int, ...]:
@@ -160,8 +176,9 @@ class _Shape:
 
     @property
     def step(self) -> int:
-        """Bytes from one turn to the next."""
-        return self.row_nbytes * self.chunk // self.words
+        """Bytes from one turn to the next; dilated rows are a turn each."""
+        apart = self.geometry.dilation[0] if self.geometry.kernel[0] > 1 else 1
+        return apart * self.row_nbytes * self.chunk // self.words
 
     @property
     def code_nbytes(self) -> int:
@@ -173,8 +190,6 @@ def _shape(program: Program, layer: Layer) -> _Shape | str:
     g = layer.geometry
     if g.kernel == (1, 1):
         return "a 1x1 kernel: no two windows overlap"
-    if g.dilation[0] > 1 and g.kernel[0] > 1:
-        return "dilated rows"
     if (
         g.pad_left >= g.input[2] + g.pad_left
         or g.pad_left >= (g.output[2] - 1) * g.stride[1] + (g.kernel[1] - 1) * g.dilation[1] + 1
@@ -182,9 +197,9 @@ def _shape(program: Program, layer: Layer) -> _Shape | str:
         return "rows that read no column of the image"
     best = min(_candidates(program, layer), key=lambda shape: _row_instructions(layer, shape), default=None)
     if best is None:
-        return "rows too wide to be expanded"
-    if best.row_nbytes * g.kernel[0] > max(_MOST_SCRATCH_NBYTES, 8 * layer.weights[0].size):
-        return f"{best.row_nbytes * g.kernel[0]} bytes of expanded rows"
+        return "rows too wide to be expanded, or too deep for dilated ones"
+    if best.nbytes > max(_MOST_SCRATCH_NBYTES, 8 * layer.weights[0].size):
+        return f"{best.nbytes} bytes of expanded rows"
     if _row_instructions(layer, best) >= _window_instructions(layer):
         return "windows that overlap too little for expanded rows"
     return best
@@ -198,7 +213,8 @@ def _candidates(program: Program, layer: Layer) -> list[_Shape]:
     for pixels, pairs in block_choices(words, len(paired(len(layer.bias)))):
         for chunk in range(1, words + 1):
             unroll = chunk * g.kernel[1] + chunk * g.kernel[1] % 2
-            if words % chunk or (unroll > most and chunk > 1):
+            dilated = g.dilation[0] > 1 and g.kernel[0] > 1
+            if words % chunk or (unroll > most and chunk > 1) or (dilated and chunk < words):
                 continue
             shape = _Shape(g, Tile(pixels, pairs, unroll, g.kernel[0] * words // chunk), chunk)
             if max(shape.places) + 4 * pixels <= REACH:
@@ -213,9 +229,9 @@ def _row_instructions(layer: Layer, shape: _Shape) -> float:
     blocks = sum(divmod(g.output[2], tile.pixels))
     product = pairs * block_instructions(tile.words, g.output[2], tile.pixels, tile.pairs)
     turns = blocks * pairs / tile.pairs * tile.turns * _TURN
-    fresh = min(g.stride[0], g.kernel[0])
+    fresh = min(g.stride[0], shape.height)
     expanded = fresh * (shape.span * (4.2 * shape.words + 6) + 40)
-    moved = 1.4 * (g.kernel[0] - fresh) * shape.row_nbytes / 4
+    moved = 1.4 * (shape.height - fresh) * shape.row_nbytes / 4
     return product + turns + blocks * 14 + expanded + moved
 
 
@@ -242,7 +258,7 @@ class _Plan:
     @property
     def stage_at(self) -> int:
         """Byte of scratch at which a block's outputs stand before what is fused behind the layer goes over them."""
-        return self.shape.row_nbytes * self.layer.geometry.kernel[0]
+        return self.shape.nbytes
 
     @property
     def stage_nbytes(self) -> int:
@@ -283,7 +299,7 @@ class _Emitter:
         images, height, width, depth = layer.geometry.input
         nbytes = self.output.nbytes
         if any(self.plan.shape.leaves):
-            _clear(dsp, self.frame.scratch, layer.geometry.kernel[0] * self.plan.shape.row_nbytes)
+            _clear(dsp, self.frame.scratch, self.plan.shape.nbytes)
         first = builder.mul(self.frame.y0, I32(layer.out.row * nbytes))
         target = dsp.at(dsp.at(self.frame.target, layer.out.offset * nbytes), first)
         with dsp.repeat(images, [self.frame.source, target]) as carried:
@@ -296,8 +312,8 @@ class _Emitter:
         """All output rows: expand the rows that are new, multiply, move up those that are needed again."""
         plan, dsp, builder = self.plan, self.dsp, self.dsp.builder
         g, row_nbytes = plan.layer.geometry, plan.shape.row_nbytes
-        fresh = min(g.stride[0], g.kernel[0])
-        again = g.kernel[0] - fresh
+        fresh = min(g.stride[0], plan.shape.height)
+        again = plan.shape.height - fresh
         top = builder.sub(builder.mul(self.frame.y0, I32(g.stride[0])), I32(g.pad_top))
         if again:
             self._expand(source, self.frame.scratch, top, again)
