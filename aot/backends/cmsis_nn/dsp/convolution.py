@@ -7,6 +7,7 @@ in place.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from math import prod
 
@@ -230,14 +231,22 @@ def _plans(program: Program, layer: Layer, spread: Spread | None, solved: Soluti
     channels = paired(len(layer.bias))
     words = len(patches.order) // 2
     run = width if by_rows else width * height
-    pixels, pairs = min(block_choices(words, len(channels)), key=lambda choice: block_instructions(words, run, *choice))
-    rows_per_step = 2 if not by_rows and height % 2 == 0 and width % pixels and 2 * width % pixels == 0 else 1
-    tail = _has_tail(layer, pixels, by_rows, rows_per_step)
+    choices = block_choices(words, len(channels))
+    pixels, pairs = min(choices, key=lambda choice: block_instructions(words, run, *choice))
     share = code_share(program, layer)
-    tiles = [_tile(words, pixels, pairs, share, tail), _equal_turns(words, pixels, pairs, _STRAIGHT, tail, False)]
-    tiles += [_equal_turns(words, pixels, pairs, most, tail, True) for most in _SHORT]
-    packings = [pack(layer, patches.order, tile, solved) for tile in dict.fromkeys(tiles)]
-    return [_Plan(layer, patches, packed, by_rows, rows_per_step, spread) for packed in packings]
+    straight = [(pixels, pairs, _STRAIGHT), *([(2, 2, 2 * _STRAIGHT)] if (2, 2) in choices and words >= _STRAIGHT else [])]
+
+    def planned(tile: Callable[[bool], Tile], pixels: int) -> _Plan:
+        rows_per_step = 2 if not by_rows and height % 2 == 0 and width % pixels and 2 * width % pixels == 0 else 1
+        made = tile(_has_tail(layer, pixels, by_rows, rows_per_step))
+        return _Plan(layer, patches, pack(layer, patches.order, made, solved), by_rows, rows_per_step, spread)
+
+    plans = [planned(lambda tail: _tile(words, pixels, pairs, share, tail), pixels)]
+    for across, deep, most in straight:
+        plans.append(planned(lambda tail, turn=(across, deep, most): _equal_turns(words, *turn, tail, False), across))
+    for most in _SHORT:
+        plans.append(planned(lambda tail, most=most: _equal_turns(words, pixels, pairs, most, tail, True), pixels))
+    return list({plan.tile: plan for plan in reversed(plans)}.values())[::-1]
 
 
 def block_choices(words: int, channels: int) -> list[tuple[int, int]]:
