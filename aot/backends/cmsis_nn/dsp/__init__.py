@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from aot.backends.cmsis_nn.dsp.convolution import claim_convolution, claim_dense, claim_pointwise
 from aot.backends.cmsis_nn.dsp.depthwise import claim_depthwise
+from aot.backends.cmsis_nn.dsp.elementwise import claim_product
 from aot.backends.cmsis_nn.dsp.pool import claim_pool
 from aot.backends.cmsis_nn.dsp.rows import claim_rows
 from aot.backends.cmsis_nn.dsp.winograd import claim_winograd
@@ -17,6 +18,7 @@ KERNELS = (
     Kernel("conv rows", claim_rows, "int8 convolution over input rows that are expanded once", ("conv", "depthwise")),
     Kernel("conv", claim_convolution, "int8 convolution of any kernel, stride, dilation and padding", ("conv", "depthwise")),
     Kernel("winograd", claim_winograd, "int8 3x3 convolution of stride 1 with a third of the multiplications", ("conv",)),
+    Kernel("product", claim_product, "int8 products element by element", ("map",)),
     Kernel("pool", claim_pool, "int8 average and maximum pools and means, four channels a word", ("reduce",)),
     Kernel("depthwise", claim_depthwise, "int8 depthwise convolution; 3x3 two rows at a time", ("depthwise", "conv")),
     Kernel("dense", claim_dense, "int8 fully connected layer on any number of rows", ("dense",)),
