@@ -130,10 +130,14 @@ def compile_model(model: Model, target: Target, backend: Backend, options: Optio
     programs = [lower(graph, options, observe, operators) for graph in prepared]
     state = lay_out_state(programs)
     backends = [library_backend(backend, graph, target) if calls_library else backend for graph in prepared]
-    fields = [offer(program, target, chosen, options) for program, chosen in zip(programs, backends, strict=True)]
+    every = [survey(program, chosen, GENERIC, target) for program, chosen in zip(programs, backends, strict=True)]
+    usual = [offer(program, found, options) for program, found in zip(programs, every, strict=True)]
+    limit = constants_limit(programs, target) if options.optimize == "balanced" else None
+    wanted = Goal(options.optimize, max_constants_nbytes=limit)
 
     def attempt(goal: Goal) -> Attempt:
-        """The bundle with the kernels that are best for this goal."""
+        """The bundle with the kernels that are best for this goal; where what is wanted does not fit, of all that there are."""
+        fields = usual if goal == wanted else every
         plans, estimate_nbytes = plan_programs(programs, fields, goal, options, observe)
         sources = [
             EntrySource(symbol, plan, *ports(plan.schedule.program, plan, target, options), state)
@@ -144,8 +148,7 @@ def compile_model(model: Model, target: Target, backend: Backend, options: Optio
             sources.append(EntrySource(f"{name}_init", first, (), (), replace(state, offsets={"state": 0}), initialises=True))
         return Attempt(sources, emit(name, target, sources, options), estimate_nbytes)
 
-    limit = constants_limit(programs, target) if options.optimize == "balanced" else None
-    made = fit(attempt, Goal(options.optimize, max_constants_nbytes=limit), options.max_flash_nbytes)
+    made = fit(attempt, wanted, options.max_flash_nbytes)
     sources, emitted = made.sources, made.emitted
     observe("emit", emitted)
     nodes = (*(graph.nodes for _, graph in graphs), ())
@@ -214,9 +217,8 @@ def plan_choices(program: Program, choices: tuple[Choice, ...], options: Options
     return plan
 
 
-def offer(program: Program, target: Target, backend: Backend, options: Options) -> tuple[Field, ...]:
-    """What there is to choose from; for balanced code without what takes more memory than need be."""
-    fields = survey(program, backend, GENERIC, target)
+def offer(program: Program, fields: tuple[Field, ...], options: Options) -> tuple[Field, ...]:
+    """What there is to choose from; for balanced code without what takes more memory, or is slower, than need be."""
     return without_slower(without_larger_workspace(program, fields)) if options.optimize == "balanced" else fields
 
 
