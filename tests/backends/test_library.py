@@ -363,7 +363,17 @@ def test_cmake_links_the_library(tmp_path: Path) -> None:
     assert without.returncode != 0 and "net calls CMSIS-NN: set CMSIS_NN_ROOT" in without.stderr
     done = configured(f"-DCMSIS_NN_ROOT={library.archive.parent}")
     assert done.returncode == 0, done.stderr
-    assert str(library.archive) in (tmp_path / "build" / "CMakeFiles" / "firmware.dir" / "link.txt").read_text()
+    link_line = tmp_path / "build" / "CMakeFiles" / "firmware.dir" / "link.txt"
+    assert str(library.archive) in link_line.read_text()
+
+    # As docs/library.md has it: a variable of the firmware's own CMake file, in a build folder that is new.
+    shutil.rmtree(tmp_path / "build")
+    project = tmp_path / "CMakeLists.txt"
+    setting = f'set(CMSIS_NN_ROOT "{library.archive.parent}")\n'
+    project.write_text(project.read_text().replace("add_subdirectory", f"{setting}add_subdirectory"))
+    done = configured()
+    assert done.returncode == 0, done.stderr
+    assert str(library.archive) in link_line.read_text()
 
 
 def test_an_error_of_the_library_ends_the_run(tmp_path: Path) -> None:
