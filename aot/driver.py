@@ -327,7 +327,7 @@ def check_workspace(plan: Plan, options: Options) -> None:
         names = ", ".join(f"{life.name} {life.nbytes}" for life in largest)
         raise CompileError(
             f"the workspace would be {plan.workspace_nbytes} bytes, over --max-workspace {options.max_workspace_nbytes}"
-            f" (no plan can do with less than {plan.lower_bound_nbytes})",
+            f" (with these kernels no plan can do with less than {plan.lower_bound_nbytes})",
             hint=f"largest buffers: {names}",
         )
 

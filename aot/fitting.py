@@ -34,18 +34,20 @@ class Attempt:
 def fit(attempt: Callable[[Goal], Attempt], goal: Goal, max_flash_nbytes: int | None) -> Attempt:
     """The best attempt that takes no more flash. CompileError if not even the smallest does."""
     made = attempt(goal)
+    least = made.flash_nbytes
     for _ in range(_ATTEMPTS):
         if max_flash_nbytes is None or made.flash_nbytes <= max_flash_nbytes:
             return made
         allowed = made.promised_nbytes - (made.flash_nbytes - max_flash_nbytes)
         made = attempt(replace(goal, max_flash_nbytes=max(allowed, 0)))
+        least = min(least, made.flash_nbytes)
     smallest = attempt(Goal("size"))
     if max_flash_nbytes is None or smallest.flash_nbytes <= max_flash_nbytes:
         return smallest
-    least = smallest.flash_nbytes
+    least = min(least, smallest.flash_nbytes)
     raise CompileError(
         f"code, weights and tables would take {least} bytes, over --max-flash {max_flash_nbytes}",
-        hint=f"{least} is the least that can be had for this CPU and workspace",
+        hint=f"{least} is the least that was found for this CPU and workspace",
     )
 
 
