@@ -82,16 +82,22 @@ def compile_options(function: Callable[..., Any]) -> Callable[..., Any]:
             help="speed: fewest instructions. size: least flash. balanced (default): speed while flash stays small.",
         ),
         click.option(
-            "--max-flash", metavar="BYTES", type=WholeNumber(0, "bytes"), help="Fail if code, weights and tables don't fit."
+            "--max-flash",
+            metavar="BYTES",
+            type=WholeNumber(0, "bytes"),
+            help="Choose kernels whose code, weights and tables fit; fail if none do.",
+        ),
+        click.option(
+            "--max-workspace",
+            metavar="BYTES",
+            type=WholeNumber(0, "bytes"),
+            help="Choose kernels whose workspace fits; fail if none do.",
         ),
         click.option(
             "--kernels",
             type=click.Choice(["native", "library"]),
             default="native",
             help="library: call CMSIS-NN, which the firmware links, where it computes the same bytes.",
-        ),
-        click.option(
-            "--max-workspace", metavar="BYTES", type=WholeNumber(0, "bytes"), help="Fail if the workspace would be larger."
         ),
         click.option("--pic", is_flag=True, help="Position-independent code."),
         click.option(

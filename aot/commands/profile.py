@@ -27,7 +27,11 @@ _COLUMNS = ("layer", "kernel", "operators", "MACs", "instructions", "per MAC", "
 @click.command("profile", epilog=EXAMPLES)
 @compile_options
 @click.option(
-    "--wait-states", type=WholeNumber(0), default=0, show_default=True, help="Of a flash memory that holds code and constants."
+    "--wait-states",
+    type=WholeNumber(0),
+    default=0,
+    show_default=True,
+    help="Of the flash that holds code and constants, without a cache.",
 )
 @click.option(
     "--inputs", "inputs_path", metavar="FILE.npz", help="Arrays in0, in1, ..., or a golden file (its run 0). Default: random."
@@ -38,7 +42,9 @@ _COLUMNS = ("layer", "kernel", "operators", "MACs", "instructions", "per MAC", "
 def profile_command(
     wait_states: int, inputs_path: str | None, seed: int, objects: tuple[str, ...], as_json: bool, **arguments: Any
 ) -> None:
-    """What each layer of MODEL takes: instructions counted in an emulator, and cycles by a model of the CPU.
+    """Count instructions and cycles of MODEL's layers.
+
+    Instructions are counted in an emulator; cycles come from a model of the CPU.
 
     One inference; with state, the first after NAME_init. A cycle model is no measurement: it knows no caches, buses or interrupts.
     """

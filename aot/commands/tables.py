@@ -86,14 +86,16 @@ def print_explanation(bundle: Bundle) -> None:
         console().print(table(f"{entry.symbol}: which kernel computes which node", ("node", "operator", "kernel", "why"), rows))
 
         if rows := [row for layer in entry.layers for row in _variants(layer)]:
-            columns = ("symbol", "variant", "instructions", "code bytes", "constant bytes", "scratch bytes", "")
-            console().print(table(f"{entry.symbol}: variants, --optimize {bundle.optimize}", columns, rows))
+            columns = ("node", "symbol", "variant", "instructions", "code bytes", "constant bytes", "scratch bytes", "why not")
+            title = f"{entry.symbol}: variants, --optimize {bundle.optimize}; instructions and code as kernels expect them"
+            console().print(table(title, columns, rows))
 
 
 def _variants(layer: Layer) -> list[tuple[object, ...]]:
     """One row for each variant of a layer: what its kernel expects it to take, and whether it was chosen."""
     return [
         (
+            ", ".join(map(str, layer.nodes)),
             layer.symbol,
             f"{one.kernel} {one.variant}".rstrip(),
             one.instructions,
