@@ -119,7 +119,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     same = sum(np.array_equal(result.outputs[0], wanted) for result, wanted in zip(results, expected, strict=True))
     right = sum(int(result.outputs[0].argmax()) == label for result, label in zip(results, labels, strict=True))
     console.print(f"\n{right} of {len(labels)} digits recognised; {same} of {len(labels)} outputs are exactly TFLite Micro's")
-    console.print("\nThe same for your own model:  .venv/bin/aot bundle MODEL.tflite --cpu cortex-m4 -o out/", highlight=False)
+    console.print(
+        "\nThe same for your own model:  .venv/bin/aot bundle MODEL.tflite --cpu cortex-m4 -o out/", highlight=False, soft_wrap=True
+    )
     return 0 if same == right == len(labels) else 1
 
 
