@@ -41,10 +41,10 @@ def fit(attempt: Callable[[Goal], Attempt], goal: Goal, max_flash_nbytes: int | 
         allowed = made.promised_nbytes - (made.flash_nbytes - max_flash_nbytes)
         made = attempt(replace(goal, max_flash_nbytes=max(allowed, 0)))
         least = min(least, made.flash_nbytes)
-    smallest = attempt(Goal("size"))
-    if max_flash_nbytes is None or smallest.flash_nbytes <= max_flash_nbytes:
-        return smallest
-    least = min(least, smallest.flash_nbytes)
+    for last in (made, attempt(Goal("size"))):
+        if max_flash_nbytes is None or last.flash_nbytes <= max_flash_nbytes:
+            return last
+        least = min(least, last.flash_nbytes)
     raise CompileError(
         f"code, weights and tables would take {least} bytes, over --max-flash {max_flash_nbytes}",
         hint=f"{least} is the least that was found for this CPU and workspace",
