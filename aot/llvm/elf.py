@@ -103,16 +103,27 @@ def finish(code: bytes, bare_metal: bool) -> bytes:
 def _marked(table: Any) -> bytes:
     """The symbol table with code where functions start: LLVM marks prologue data ("$d"), which is machine code here, as data.
 
+    Where such data stands behind a literal pool, LLVM has no mark at all: then that of the code behind it, "$t", moves to the start.
     Source: ELF for the Arm Architecture (ARM IHI 0044), section 4.5.5, mapping symbols.
     """
     symbols = list(table.iter_symbols())
-    starts = {(one["st_shndx"], one["st_value"] & ~1) for one in symbols if one["st_info"]["type"] == "STT_FUNC" and one["st_size"]}
+    starts = {_place(one) for one in symbols if one["st_info"]["type"] == "STT_FUNC" and one["st_size"]}
     names = {one.name: one.entry["st_name"] for one in symbols}
-    content = bytearray(table.data())
-    for number, symbol in enumerate(symbols):
-        if symbol.name == "$d" and (symbol["st_shndx"], symbol["st_value"]) in starts:
-            struct.pack_into("<I", content, number * table["sh_entsize"], names["$t"])
+    marks = sorted((_place(one), one.name, number) for number, one in enumerate(symbols) if one.name in ("$d", "$t"))
+    content, size = bytearray(table.data()), table["sh_entsize"]
+    for (_, name, number), following in zip(marks, (*marks[1:], None)):
+        if name == "$t":
+            continue
+        if _place(symbols[number]) in starts:
+            struct.pack_into("<I", content, number * size, names["$t"])
+        elif following and (within := [one for one in starts if _place(symbols[number]) < one < following[0]]):
+            struct.pack_into("<I", content, following[2] * size + 4, min(within)[1])
     return bytes(content)
+
+
+def _place(symbol: Any) -> tuple[int | str, int]:
+    """Section, and address without the Thumb bit."""
+    return symbol["st_shndx"], symbol["st_value"] & ~1
 
 
 def set_attribute(section: bytes, tag: int, value: int) -> bytes:

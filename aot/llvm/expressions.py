@@ -101,7 +101,7 @@ class Scalars:
 
     def _saturates(self, dtype: DType, low: float, high: float) -> bool:
         """Whether the core clamps an int32 to this range in one instruction: -2^n .. 2^n - 1."""
-        whole = dtype is DType.INT32 and low == -high - 1 and int(low) & int(high) == 0
+        whole = dtype is DType.INT32 and low == -high - 1 and int(-low) & int(high) == 0
         return whole and "saturate" in self.function.target.has
 
     def _saturate(self, x: Value, bits: int) -> Value:

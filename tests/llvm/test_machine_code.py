@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import io
+from pathlib import Path
 
 from elftools.elf.elffile import ELFFile
 from llvmlite import ir
 
+import aot
 from aot.llvm import elf
 from aot.llvm.llvm import Compiler
 from aot.llvm.machine_code import machine_code
 from aot.llvm.types import I32
 from aot.target import load_target
+from tests import one_operator
 from tests.backends import emulator
 from tests.backends.contracts import Case, program_of
 from tests.backends.test_dsp_kernels import claim
@@ -57,3 +60,16 @@ def test_emulated_kernels_carry_the_mark_too() -> None:
     program, target = program_of(Case(kernel=(1, 1))), load_target("cortex-m3")
     table = ELFFile(io.BytesIO(emulator.assemble(program, claim(program, target), target))).get_section_by_name(".symtab")
     assert not any(one.name == "$d" and one["st_value"] == 0 for one in table.iter_symbols())
+
+
+def test_code_behind_a_literal_pool_is_marked(tmp_path: Path) -> None:
+    """LLVM has no mark of its own there, so that the code would count as the literals' continuation."""
+    path = tmp_path / "net.tflite"
+    path.write_bytes(one_operator.depthwise((1, 8, 8, 8)))
+    bundle = aot.compile(path, "cortex-m0plus", options=aot.Options(optimize="speed"))
+    table = ELFFile(io.BytesIO(bundle.object)).get_section_by_name(".symtab")
+    symbols = [(one["st_value"] & ~1, one.name) for one in table.iter_symbols()]
+    marks = sorted(one for one in symbols if one[1] in ("$d", "$t"))
+    (start,) = (at for at, name in symbols if "_taps_" in name)
+    assert any(name == "$d" for at, name in marks if at < start)
+    assert [name for at, name in marks if at <= start][-1] == "$t"

@@ -62,3 +62,33 @@ def test_compiled_layer_is_the_interpreter(seed: int, tmp_path: Path) -> None:
         inputs = random_inputs(bundle.main, seed)
         for want, got in zip(interpret(graph, inputs), run_bundle(bundle, inputs).outputs, strict=True):
             np.testing.assert_array_equal(got, want, err_msg=f"{path.name} on {bundle.target.name}: {bundle.main.layers[0].kernel}")
+
+
+def agrees(path: Path, cpu: str) -> None:
+    """Compiled for this CPU, the model computes what the interpreter says of its first random inputs."""
+    bundle = aot.compile(path, cpu)
+    inputs = random_inputs(bundle.main, 1)
+    for want, got in zip(interpret(read_file(path, OPERATORS).main, inputs), run_bundle(bundle, inputs).outputs, strict=True):
+        np.testing.assert_array_equal(got, want)
+
+
+def test_a_clamp_from_minus_three_to_two_is_no_saturation(tmp_path: Path) -> None:
+    """Its ends are one another's complements, as those of SSAT are, but no power of two."""
+    path = tmp_path / "clamp.tflite"
+    quantised = {"left_q": (1.0, 5), "right_q": (1.0, 0), "output_q": (1.1, -3), "activation": "RELU6"}
+    path.write_bytes(one_operator.binary("ADD", (1, 64), **quantised))
+    agrees(path, "cortex-m4")
+
+
+def test_channels_with_one_output_beside_weights_of_minus_128(tmp_path: Path) -> None:
+    """Two channels share a half, which does not hold 256 * -128 - 1: also where the second has only one output, but keeps its weights."""
+    path = tmp_path / "pair.tflite"
+    weights = np.array([[81, 115, -35, -128], [101, -128, -76, -128], [-48, -103, -20, 88]]).reshape(3, 1, 1, 4)
+    tensors = [
+        one_operator.T((1, 3, 1, 4), "int8", 0.02, -1),
+        one_operator.T(weights.shape, "int8", (0.337, 0.914, 0.821), data=weights),
+        one_operator.T((3,), "int32", (0.00674, 0.01828, 0.01642), data=np.array([-18974, -118397, -105390])),
+    ]
+    options = {"padding": "VALID", "stride_h": 1, "stride_w": 1}
+    path.write_bytes(one_operator.one_operator("CONV_2D", tensors, [one_operator.T((1, 3, 1, 3), "int8", 1.0, 5)], options))
+    agrees(path, "cortex-m4")

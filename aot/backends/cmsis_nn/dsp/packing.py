@@ -111,8 +111,8 @@ def solution(layer: Layer) -> Solution:
     stage = stage_of(layer, channels)
     live = varies(stage)
     weights = layer.weights.reshape(len(layer.bias), -1)[list(channels)]
-    form, interleaved = _solved(stage, weights * live[:, None], live)
-    return Solution(channels, live, form, interleaved, _unified(stage, form, interleaved))
+    form, interleaved = _solved(stage, weights, live)
+    return Solution(channels, live, form, interleaved, _unified(stage, weights, form, interleaved))
 
 
 def pack(layer: Layer, order: np.ndarray, tile: Tile, solved: Solution | None = None, centred: bool = False) -> Packed:
@@ -141,23 +141,32 @@ def _solved(stage: Stage, weights: np.ndarray, live: np.ndarray) -> tuple[Form, 
     """The form, and whether channels are interleaved: every half fits int16, every first channel that varies 24 bits."""
     first = np.arange(stage.channels) % 2 == 0
     zeros, eights = np.zeros(stage.channels, np.int64), np.full(stage.channels, 8)
-    halves = 256 * weights[0::2] + weights[1::2]
-    narrow = _narrow(stage)
-    if halves.min() >= -(1 << 15) and halves.max() < 1 << 15 and (narrow | ~live)[first].all():
+    if _halves_fit(weights * live[:, None]) and (_narrow(stage) | ~live)[first].all():
         form = solve(stage, (np.where(first, 8, 0), eights))
-        if form.kind != "exact" or narrow[first].all():
+        if form.kind != "exact" or _all_fit(stage, weights):
             return form, True
     return solve(stage, (zeros, eights)), False
 
 
-def _unified(stage: Stage, form: Form, interleaved: bool) -> Form | None:
+def _unified(stage: Stage, weights: np.ndarray, form: Form, interleaved: bool) -> Form | None:
     """The form with the same constants for every pair of channels, if there is one.
 
     A channel with only one output then takes part like all others: its accumulator must fit its place.
     """
-    if interleaved and not _narrow(stage)[0::2].all():
+    if interleaved and not _all_fit(stage, weights):
         return None
     return unified(stage, form)
+
+
+def _all_fit(stage: Stage, weights: np.ndarray) -> bool:
+    """Whether channels can be interleaved even if those with only one output keep their weights."""
+    return bool(_halves_fit(weights) and _narrow(stage)[0::2].all())
+
+
+def _halves_fit(weights: np.ndarray) -> bool:
+    """Whether int16 holds every half: it does not hold 256 * -128 and less."""
+    halves = 256 * weights[0::2].astype(np.int64) + weights[1::2]
+    return bool(halves.min() >= -(1 << 15) and halves.max() < 1 << 15)
 
 
 def _narrow(stage: Stage) -> np.ndarray:
