@@ -40,7 +40,7 @@ def cli() -> None:
     \b
     Start here:
       aot bundle model.tflite --cpu cortex-m4 -o out/     make out/model.o and out/model.h
-      aot verify model.tflite --cpu cortex-m4             prove that the bytes are TFLite Micro's
+      aot verify model.tflite --cpu cortex-m4             check that the bytes are TFLite Micro's
       aot inspect model.tflite                            what is in a model
     """
 

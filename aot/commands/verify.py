@@ -1,4 +1,4 @@
-"""`aot verify`: prove that the compiled bundle computes what TFLite Micro does."""
+"""`aot verify`: check that the compiled bundle computes what TFLite Micro does."""
 
 from __future__ import annotations
 
@@ -105,5 +105,5 @@ def _report(bundle: Bundle, verdict: Verdict, culprit: str, as_json: bool) -> No
     if culprit:
         say(f"  {culprit}")
     if verdict.oracle == INTERPRETER:
-        say("  to compare with TFLite Micro itself: pip install 'aot-bundle[oracles]', or give a --golden file")
+        say("  to compare with TFLite Micro itself: pip install tflite-micro, or give a --golden file")
     say("PASS: all outputs are the same" if verdict.passed else "FAIL")

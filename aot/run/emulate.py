@@ -64,7 +64,7 @@ def _unicorn() -> ModuleType:
     try:
         import unicorn
     except ImportError as error:
-        raise CompileError("Unicorn is not installed", hint="pip install aot-bundle[emulate], or use --on qemu") from error
+        raise CompileError("Unicorn is not installed", hint="pip install unicorn, or use --on qemu") from error
     return unicorn
 
 

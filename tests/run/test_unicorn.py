@@ -217,7 +217,7 @@ def test_inputs_that_do_not_fit() -> None:
 def test_unicorn_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     made = one_layer("", "cortex-m3")
     monkeypatch.setitem(sys.modules, "unicorn", None)
-    with pytest.raises(CompileError, match=r"Unicorn is not installed \(pip install aot-bundle\[emulate\], or use --on qemu\)"):
+    with pytest.raises(CompileError, match=r"Unicorn is not installed \(pip install unicorn, or use --on qemu\)"):
         run_bundle(made, [X])
 
 
