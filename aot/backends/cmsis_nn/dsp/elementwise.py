@@ -32,7 +32,7 @@ def claim_product(program: Program, instruction: Primitive, target: Target) -> I
     if "mve" in target.has:
         return "Helium has vectors for it"
     if not isinstance(instruction, Map) or instruction.store or not prod(instruction.space):
-        return "not elementwise"
+        return "not a layer of elements"
     found = _stage(instruction.value)
     if found is None:
         return "not a requantised product of two int8 tensors"
