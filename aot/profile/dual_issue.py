@@ -59,7 +59,7 @@ class DualIssue:
     """The core; see the module's text for its rules."""
 
     name: str = "Cortex-M7"
-    note: str = "no published table: pairing rules as measured on silicon, code and data in tightly coupled memory"
+    note: str = "no published table: pairing rules as measured on silicon with code and data in tightly coupled memory"
     fresh: Hashable = _State()
     mispredicted: int = _MISPREDICTED
 
