@@ -148,7 +148,8 @@ def compile_model(model: Model, target: Target, backend: Backend, options: Optio
             sources.append(EntrySource(f"{name}_init", first, (), (), replace(state, offsets={"state": 0}), initialises=True))
         return Attempt(sources, emit(name, target, sources, options), estimate_nbytes)
 
-    made = fit(attempt, wanted, options.max_flash_nbytes)
+    advice = "--backend generic may take less" if backend.kernels and not calls_library else ""
+    made = fit(attempt, wanted, options.max_flash_nbytes, advice)
     sources, emitted = made.sources, made.emitted
     observe("emit", emitted)
     nodes = (*(graph.nodes for _, graph in graphs), ())

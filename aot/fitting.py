@@ -31,8 +31,8 @@ class Attempt:
         return self.emitted.code_nbytes + self.emitted.weights_nbytes
 
 
-def fit(attempt: Callable[[Goal], Attempt], goal: Goal, max_flash_nbytes: int | None) -> Attempt:
-    """The best attempt that takes no more flash. CompileError if not even the smallest does."""
+def fit(attempt: Callable[[Goal], Attempt], goal: Goal, max_flash_nbytes: int | None, advice: str = "") -> Attempt:
+    """The best attempt that takes no more flash. CompileError if not even the smallest does. advice: what else may take less."""
     made = attempt(goal)
     least = made.flash_nbytes
     for _ in range(_ATTEMPTS):
@@ -47,7 +47,7 @@ def fit(attempt: Callable[[Goal], Attempt], goal: Goal, max_flash_nbytes: int | 
         least = min(least, last.flash_nbytes)
     raise CompileError(
         f"code, weights and tables would take {least} bytes, over --max-flash {max_flash_nbytes}",
-        hint=f"{least} is the least that was found for this CPU and workspace",
+        hint=f"{least} is the least that was found for this CPU and workspace{advice and '; '}{advice}",
     )
 
 
