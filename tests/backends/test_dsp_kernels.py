@@ -395,11 +395,13 @@ def test_cores_without_dsp_decline(name: str) -> None:
 def test_what_is_declined(change: dict, reason: str) -> None:
     program = program_of(Case(image=(1, 5, 5, 3), channels=3, padding=(1, 1, 1, 1)))
     changed = replace(program, instructions=(replace(program.instructions[0], **change),))
-    assert all(reason in answer for answer in refusals(changed))
+    answers = refusals(changed)
+    assert (answers or not reason) and all(reason in answer for answer in answers)
 
 
 def test_grouped_convolutions_are_declined() -> None:
     program = program_of(Case())
     contract = program.instructions[0]
     grouped = replace(contract, geometry=replace(contract.geometry, groups=2))
-    assert all("groups" in answer for answer in refusals(replace(program, instructions=(grouped,))))
+    answers = refusals(replace(program, instructions=(grouped,)))
+    assert answers and all("groups" in answer for answer in answers)

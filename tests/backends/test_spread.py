@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -9,8 +11,9 @@ from aot.backends.cmsis_nn.dsp.spread import without_constants
 from aot.backends.cmsis_nn.operands import Layer, read_layer
 from aot.graph.expr import axis
 from aot.lower.program import Program
-from tests.backends.contracts import Case, program_of
-from tests.backends.test_dsp_kernels import M4, check
+from tests.backends import emulator
+from tests.backends.contracts import Case, expected, program_of
+from tests.backends.test_dsp_kernels import M4, check, offers
 
 pytest.importorskip("unicorn", reason="the emulator Unicorn is not installed")
 
@@ -65,6 +68,27 @@ def test_pruned_channels_have_outputs_of_their_own() -> None:
     program = program_of(Case("conv", (1, 4, 4, 32), 18, (1, 1), low=5, high=5, out_zero_point=5))
     assert left_out(program, "conv") == 16
     check(program)
+
+
+@pytest.mark.parametrize("scale", [300.0, 0], ids=["exact", "one scale"])
+def test_constant_channels_whose_weights_stay_fit_beside_their_neighbours(scale: float) -> None:
+    """256 * -128 + -1 is no int16. A shift that has no short form, and one scale for all channels, keep such a channel's weights; its
+    accumulator goes as near to a threshold as it can."""
+    near = 0.5 / (128 * 255.5 * 8)
+    program = program_of(Case("dense", (3, 1, 1, 8), 8, scales=(near, scale or near) * 4, out_zero_point=0))
+    weights = np.repeat(np.array([-128, -1, -128, 100, 5, 6, 7, 8], np.int8)[:, None], 8, 1)
+    bias = 261632 - 1020 * weights[:, 0].astype(np.int32)  # in the middle of what a channel reaches lies a threshold
+    bias[[0, 2]] = 0
+    if scale:
+        bias[1::2] = 0
+    constants = {"w": weights, "bias": bias}
+    buffers = tuple(replace(one, data=constants.get(one.name, one.data)) for one in program.buffers)
+    program = replace(program, buffers=buffers)
+    assert left_out(program, "dense") == 0
+    inputs = {"x": np.stack([np.full(8, x, np.int8) for x in (-128, 127, 5)])}
+    for implementation in offers(program):
+        outcome = emulator.run(program, implementation, M4, inputs)
+        assert outcome.out.tolist() == expected(program, inputs).tolist(), implementation.notes
 
 
 def test_parts_of_larger_outputs() -> None:

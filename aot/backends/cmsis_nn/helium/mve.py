@@ -82,7 +82,7 @@ class Helium(Code):
 
     def vmulh(self, to: int, a: int, b: int) -> None:
         """The upper half of signed products of 32 bits."""
-        self._three(0xEE21, 0xE01, to, a, b, in_first=True)
+        self._three(0xEE21, 0xE01, to, a, b)
 
     def vqrdmulh(self, to: int, a: int, b: int) -> None:
         self._three(0xFF20, 0xB40, to, a, b)
@@ -129,7 +129,7 @@ class Helium(Code):
         """Lanes of `bits` saturated to half as many."""
         self._wide({32: 0xEE37, 16: 0xEE33}[bits], to << 13 | 0xE01 | top << 12 | a << 1)
 
-    def _three(self, first: int, second: int, to: int, a: int, b: int, in_first: bool = False) -> None:
+    def _three(self, first: int, second: int, to: int, a: int, b: int) -> None:
         self._wide(first | a << 1, to << 13 | second | b << 1)
 
     # Predication and loops.

@@ -237,7 +237,8 @@ def _prove(stage: Stage, bias: np.ndarray, thresholds: np.ndarray, found: Rescal
     total, clamped = found.total(sums), found.clamped(sums)
     fits = (np.abs(clamped * found.fraction[:, None]) < _INT32).all() and (total >= -_INT32).all() and (total < _INT32).all()
     right = np.asarray(found.right)
-    if not fits or right.min() < 1 or right.max() > 31 or (found.high < 0).any():
+    falls = (found.high << (found.shift or 0)) + found.fraction < 0
+    if not fits or right.min() < 1 or right.max() > 31 or falls.any():
         raise InternalError(f"{found}: out of range")
     if (found.apply(sums) != np.clip(tflite(stage, points), stage.low, stage.high)).any():
         raise InternalError(f"{found}: differs from the definition")

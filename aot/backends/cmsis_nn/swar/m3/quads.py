@@ -58,11 +58,6 @@ class Quads:
         """Bytes of code for a k."""
         return 4 + (4 if self.words == 1 else 2) + 16 * self.words
 
-    @property
-    def sums_nbytes(self) -> int:
-        """Of a group."""
-        return 8 * self.words
-
     def weights(self, weights: np.ndarray) -> bytes:
         """The words of all k's, for weights (channels, depth); missing channels are 0."""
         filled = np.zeros((self.channels, weights.shape[1]), np.int64)
