@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aot.backends.cmsis_nn.requantise import Form, Stage, apply, solve, tflite, unified, varies
+from aot.backends.cmsis_nn.requantise import Form, Stage, apply, is_regular, solve, tflite, unified, varies
 from aot.graph.evaluate import requantise
 from tests.backends.contracts import quantised_multiplier
 
@@ -104,6 +104,16 @@ def test_constant_channels_do_not_vary() -> None:
     assert varies(stage).tolist() == [True, False, False]
     form = both(stage)[0]
     assert form.kind == "saturate" and form.multiplier.tolist()[1:] == [0, 0]
+
+
+@given(stages())
+@settings(max_examples=200, deadline=None)
+def test_channels_do_not_vary_just_where_both_ends_give_one_output(stage: Stage) -> None:
+    ends = definition(stage, np.stack([stage.acc_low, stage.acc_high], 1))
+    if is_regular(stage):
+        assert (varies(stage) == (ends[:, 0] != ends[:, 1])).all()
+    else:
+        assert varies(stage).all()
 
 
 @given(stages(), st.integers(0, 1000))

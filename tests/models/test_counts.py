@@ -1,7 +1,11 @@
-"""Instructions of models and layers against bench/results.json: a rise of more than 2 % fails; a fall asks for `make bench`."""
+"""Instructions of models and layers against bench/results.json: a rise of more than 2 % fails; a fall asks for `make bench`.
+
+By default a sample; AOT_SWEEP=1 counts all models on all CPUs in all modes, and all layers.
+"""
 
 from __future__ import annotations
 
+import os
 import shutil
 import warnings
 from collections.abc import Callable, Mapping
@@ -22,12 +26,18 @@ pytest.importorskip("unicorn", reason="the emulator Unicorn is not installed")
 
 AGAIN = "run `make bench` (or a part: python -m bench --cpu CPU --model MODEL) and commit bench/results.json and docs/benchmarks.*"
 OTHERS = tuple(cpu for cpu in CPUS if cpu != "cortex-m4")
-CASES: tuple[tuple[str, str, Optimize], ...] = (
+SWEEP = bool(os.environ.get("AOT_SWEEP"))
+SAMPLE: tuple[tuple[str, str, Optimize], ...] = (
     *((name, "cortex-m4", "balanced") for name in FIVE),
     *(("KWS", cpu, "balanced") for cpu in OTHERS),
     *(("AD", cpu, mode) for cpu in ("cortex-m0plus", "cortex-m4") for mode in MODES if mode != "balanced"),
 )
-SINGLE = tuple((index, cpu) for index in (5, 6, 12, 15) for cpu in ("cortex-m0plus", "cortex-m3", "cortex-m4"))
+CASES = tuple((name, cpu, mode) for name in FIVE for cpu in CPUS for mode in MODES) if SWEEP else SAMPLE
+SINGLE = tuple(
+    (index, cpu)
+    for index in (range(len(LAYERS)) if SWEEP else (5, 6, 12, 15))
+    for cpu in (CPUS if SWEEP else ("cortex-m0plus", "cortex-m3", "cortex-m4"))
+)
 
 
 @pytest.fixture(scope="module")
@@ -58,6 +68,7 @@ def test_models(results: Results, name: str, cpu: str, mode: Optimize) -> None:
 
 @pytest.mark.parametrize(("index", "cpu"), SINGLE)
 def test_layers(results: Results, index: int, cpu: str) -> None:
+    needs_emulator(cpu)
     layer = LAYERS[index]
     before = results["layers"].get(layer.name, {}).get(cpu, {}).get("balanced")
     check(change(f"{layer.name}, {cpu}", before, our_instructions(layer, cpu, ["balanced"])[0]["balanced"]))
