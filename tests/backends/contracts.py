@@ -22,8 +22,8 @@ INT8 = DType.INT8
 @dataclass(frozen=True)
 class Case:
     """A layer. `scales`: the real rescaling of each output channel (one: the same for all; none: of the right size); `padding` is
-    top, bottom, left, right; `weight` the largest; `large_bias`: every third channel has a bias that drowns its sums (a pruned
-    channel)."""
+    top, bottom, left, right; `weight` the largest; `saturated`: weights are -128 or 127; `large_bias`: every third channel has a bias
+    that drowns its sums (a pruned channel)."""
 
     kind: str = "conv"
     image: tuple[int, int, int, int] = (1, 5, 5, 4)
@@ -40,6 +40,7 @@ class Case:
     scales: Sequence[float] = ()
     bias: bool = True
     weight: int = 127
+    saturated: bool = False
     large_bias: bool = False
     seed: int = 0
 
@@ -77,6 +78,8 @@ def program_of(case: Case, rest=None, store=None, out_shape=None, extra: Sequenc
         "dense": (channels, depth),
     }[case.kind]
     weights = rng.integers(-case.weight, case.weight + 1, weights_shape).astype(np.int8)
+    if case.saturated:
+        weights = np.where(weights < 0, np.int8(-128), np.int8(127))
     deviation = max(1.0, 74 * case.weight / 1.73 * products**0.5)
     bias = (rng.normal(0, 0.5, channels) * deviation).round().astype(np.int32)
     if case.large_bias:

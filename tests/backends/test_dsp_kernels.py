@@ -27,14 +27,15 @@ from tests.graph.lowered import sweep
 pytest.importorskip("unicorn", reason="the emulator Unicorn is not installed")
 
 M4 = load_target("cortex-m4")
-CHANNELS = (1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 33)
+CHANNELS = (*range(1, 18), 33, 64)
 NUMBERS = {
     "zero_point": (-128, -1, 0, 127),
     "out_zero_point": (-128, -128, -1, 0, 127),
     "activation": ("none", "none", "relu", "relu6", "inside"),
     "scale": ("fitting", "fitting", "fitting", 2**-20, 0.3, 1.0, 1.7, "wide", "dead"),
     "bias": ("some", "some", "none", "large"),
-    "batch": (1, 1, 2),
+    "weights": ("any", "any", "saturated"),
+    "batch": (1, 1, 2, 3),
 }
 
 
@@ -86,7 +87,12 @@ def numbers(choice: dict, channels: int) -> dict:
     }.get(scale, (scale,))
     low, high = clamps[choice["activation"]]
     fields = {"zero_point": choice["zero_point"], "out_zero_point": zero_point, "low": low, "high": high, "scales": scales}
-    return {**fields, "bias": choice["bias"] != "none", "large_bias": choice["bias"] == "large"}
+    return {
+        **fields,
+        "bias": choice["bias"] != "none",
+        "large_bias": choice["bias"] == "large",
+        "saturated": choice["weights"] == "saturated",
+    }
 
 
 def padded(image, kernel, stride, dilation, padding) -> tuple[int, int, int, int]:
@@ -99,7 +105,7 @@ def padded(image, kernel, stride, dilation, padding) -> tuple[int, int, int, int
 WINDOWS = {
     "height": (1, 2, 3, 5, 8),
     "width": (1, 2, 3, 5, 6, 9),
-    "stride": ((1, 1), (1, 1), (2, 2), (1, 2), (3, 1)),
+    "stride": ((1, 1), (1, 1), (2, 2), (1, 2), (3, 1), (3, 3)),
     "dilation": ((1, 1), (1, 1), (1, 1), (2, 2), (1, 2)),
     "padding": ((0, 0, 0, 0), (1, 1, 1, 1), (0, 1, 0, 1), (2, 0, 1, 2)),
 }
@@ -120,7 +126,7 @@ def windowed(number: int, choice: dict, **fields) -> Case:
     )
 
 
-KERNELS = ((1, 1), (1, 1), (3, 3), (3, 3), (2, 2), (5, 5), (3, 1), (2, 5))
+KERNELS = ((1, 1), (1, 1), (3, 3), (3, 3), (2, 2), (5, 5), (7, 7), (3, 1), (1, 7), (2, 5))
 
 
 @pytest.mark.parametrize("part", range(4))
@@ -157,7 +163,7 @@ def test_convolutions_over_expanded_rows(part: int) -> None:
     assert expanded >= 5
 
 
-FILTERS = ((3, 3), (3, 3), (3, 3), (3, 1), (3, 2), (1, 1), (2, 2), (5, 5), (5, 3), (7, 2), (10, 4))
+FILTERS = ((3, 3), (3, 3), (3, 3), (3, 1), (3, 2), (1, 1), (2, 2), (5, 5), (5, 3), (7, 2), (1, 7), (7, 7), (10, 4))
 
 
 @pytest.mark.parametrize("part", range(4))
