@@ -28,7 +28,8 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, 
     return code, captured.out, captured.err
 
 
-def test_table(capsys: pytest.CaptureFixture[str], model: str) -> None:
+def test_table(capsys: pytest.CaptureFixture[str], model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "160")
     code, out, _ = run(capsys, "profile", model, "--cpu", "cortex-m4")
     assert code == 0
     for text in ("small for cortex-m4, on unicorn", "CONV_2D", "cycles/MAC", "the entry itself", "100.0 %"):
