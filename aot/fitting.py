@@ -15,7 +15,7 @@ from aot.lower.plan import Plan
 from aot.lower.select import Field
 from aot.lower.tradeoff import Goal
 
-_ATTEMPTS = 4
+_ATTEMPTS = 4  # after the first
 
 
 @dataclass(frozen=True)
@@ -34,17 +34,19 @@ class Attempt:
 def fit(attempt: Callable[[Goal], Attempt], goal: Goal, max_flash_nbytes: int | None, advice: str = "") -> Attempt:
     """The best attempt that takes no more flash. CompileError if not even the smallest does. advice: what else may take less."""
     made = attempt(goal)
-    least = made.flash_nbytes
-    for _ in range(_ATTEMPTS):
-        if max_flash_nbytes is None or made.flash_nbytes <= max_flash_nbytes:
-            return made
+    if max_flash_nbytes is None:
+        return made
+    tried = [made]
+    while made.flash_nbytes > max_flash_nbytes and len(tried) <= _ATTEMPTS:
         allowed = made.promised_nbytes - (made.flash_nbytes - max_flash_nbytes)
         made = attempt(replace(goal, max_flash_nbytes=max(allowed, 0)))
-        least = min(least, made.flash_nbytes)
-    for last in (made, attempt(Goal("size"))):
-        if max_flash_nbytes is None or last.flash_nbytes <= max_flash_nbytes:
-            return last
-        least = min(least, last.flash_nbytes)
+        tried.append(made)
+    if made.flash_nbytes > max_flash_nbytes:
+        made = attempt(Goal("size"))
+        tried.append(made)
+    if made.flash_nbytes <= max_flash_nbytes:
+        return made
+    least = min(one.flash_nbytes for one in tried)
     raise CompileError(
         f"code, weights and tables would take {least} bytes, over --max-flash {max_flash_nbytes}",
         hint=f"{least} is the least that was found for this CPU and workspace{advice and '; '}{advice}",

@@ -27,9 +27,8 @@ if TYPE_CHECKING:
 _MORE_CONSTANTS = 1.4
 _MORE_ON_SMALL_CORES = 2.2  # without a long multiplication: two weights take a word of their own
 """Weights and tables for the int8 weights, at most, unless `speed` or `size` is asked for."""
-
-
 _CLEARLY_SMALLER = 0.9
+"""Of a faster variant's constants: less of a saving is taken for padding and headers, not for another packing of the weights."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,6 +16,7 @@ from aot.graph.tflite import read_file
 from aot.run import run_bundle
 from aot.samples import random_inputs
 from tests import one_operator
+from tests.differential.net import Fill, Net, Node, Tensor
 
 SEEDS = range(2000 if os.environ.get("AOT_SWEEP") else 48)
 CPUS = ("cortex-m4", "cortex-m4", "cortex-m4", "cortex-m33", "cortex-m7", "cortex-m3", "cortex-m0plus")
@@ -92,3 +93,23 @@ def test_channels_with_one_output_beside_weights_of_minus_128(tmp_path: Path) ->
     options = {"padding": "VALID", "stride_h": 1, "stride_w": 1}
     path.write_bytes(one_operator.one_operator("CONV_2D", tensors, [one_operator.T((1, 3, 1, 3), "int8", 1.0, 5)], options))
     agrees(path, "cortex-m4")
+
+
+@pytest.mark.parametrize("cpu", ["cortex-m0plus", "cortex-m3", "cortex-m4"])
+@pytest.mark.parametrize("shape", [(2, 1, 1), (1, 3, 1), (1, 3, 5), (2, 3, 5)])
+def test_a_dense_layer_whose_rows_are_two_axes(shape: tuple[int, ...], cpu: str, tmp_path: Path) -> None:
+    """What is fused behind it reads an operand by either axis, or both."""
+    bias = Tensor((5,), "int32", 0.002, data=Fill(3, -900, 900))
+    tensors = (
+        Tensor((2, 3, 8), scale=0.05),
+        Tensor((5, 8), scale=0.04, data=Fill(2, -127, 127)),
+        bias,
+        Tensor((2, 3, 5), scale=0.08),
+    )
+    nodes = (
+        Node("FULLY_CONNECTED", (0, 1, 2), (3,), {"keep_num_dims": True}),
+        Node("ADD", (3, 4), (5,), {"fused_activation_function": "NONE"}),
+    )
+    path = tmp_path / "rows.tflite"
+    path.write_bytes(Net((*tensors, Tensor(shape, scale=0.07), Tensor((2, 3, 5), scale=0.09)), nodes, (0, 4), (5,)).build())
+    agrees(path, cpu)

@@ -9,10 +9,14 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import prod
+from typing import Generic, Protocol, TypeVar
 
 from llvmlite import ir
 
+from aot.backends.cmsis_nn.dsp.ending import Output
 from aot.backends.cmsis_nn.dsp.instructions import Dsp
+from aot.backends.cmsis_nn.operands import Layer
 from aot.llvm.emission import KernelFunction
 from aot.llvm.types import I32, POINTER, Value
 
@@ -31,13 +35,42 @@ class Frame:
     y1: Value
 
 
-def emit_body(function: KernelFunction, names: tuple[str, str, str], body: Callable[[Frame], None], kind: str, key: object) -> None:
-    """Emit a kernel through `body`. `names`: input, output and table buffer. Without a key (None) the body stands in the kernel's
+class Planned(Protocol):
+    """A kernel's decisions for a layer."""
+
+    @property
+    def layer(self) -> Layer: ...
+
+
+Plan = TypeVar("Plan", bound=Planned)
+
+
+class Body(Generic[Plan]):
+    """What emits a layer's body: the frame and plan at hand."""
+
+    def __init__(self, frame: Frame, plan: Plan) -> None:
+        self.frame, self.plan, self.dsp = frame, plan, frame.dsp
+        self.output = Output(self.dsp, plan.layer)
+
+    def each_image(self, start: Value, image: Callable[[Value, Value, Value], None]) -> None:
+        """`image(source, out, number)` for each image; `start`: `out` of the first."""
+        layer, dsp = self.plan.layer, self.dsp
+        images, in_step = layer.geometry.input[0], prod(layer.geometry.input[1:])
+        with dsp.repeat(images, [self.frame.source, start]) as carried:
+            number = I32(0) if images == 1 else dsp.builder.sub(I32(images), carried.index)
+            source, out = carried.values
+            image(source, out, number)
+            carried.next = (dsp.at(source, in_step), dsp.at(out, layer.out.image * self.output.nbytes))
+
+
+def emit_body(function: KernelFunction, layer: Layer, table: str, body: Callable[[Frame], None], kind: str, key: object) -> None:
+    """Emit a layer's kernel through `body`. `table`: the buffer of packed weights. Without a key (None) the body stands in the kernel's
     own function: what is fused behind it reads the function's other arguments."""
-    source, target, table = (function.pointer(name) for name in names)
+    names = (layer.instruction.left.buffer, layer.instruction.out, table)
+    source, target, packed = (function.pointer(name) for name in names)
     scratch = ir.Constant(POINTER, None) if function.scratch is None else function.scratch
     if key is None:
-        body(Frame(Dsp(function), source, target, table, scratch, function.y0, function.y1))
+        body(Frame(Dsp(function), source, target, packed, scratch, function.y0, function.y1))
         return
 
     def build(shared: ir.Function) -> None:
@@ -47,7 +80,7 @@ def emit_body(function: KernelFunction, names: tuple[str, str, str], body: Calla
 
     type = ir.FunctionType(ir.VoidType(), [POINTER] * 4 + [I32, I32])
     shared = function.helper(f"{kind}_{digest(key)}", type, build)
-    function.builder.call(shared, [source, target, table, scratch, function.y0, function.y1])
+    function.builder.call(shared, [source, target, packed, scratch, function.y0, function.y1])
 
 
 def digest(key: object) -> str:

@@ -8,22 +8,20 @@ in place.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from math import prod
 
 import numpy as np
 
 from aot.backends.cmsis_nn.dsp.costs import core, gathered
-from aot.backends.cmsis_nn.dsp.ending import Output
 from aot.backends.cmsis_nn.dsp.finish import Finish, finish_block
 from aot.backends.cmsis_nn.dsp.gather import Patches, Pixels, gather_run
-from aot.backends.cmsis_nn.dsp.instructions import Dsp
 from aot.backends.cmsis_nn.dsp.packing import Packed, Solution, Tile, pack, paired, solution
 from aot.backends.cmsis_nn.dsp.product import Core, Placement
 from aot.backends.cmsis_nn.dsp.spread import Spread, without_constants
 from aot.backends.cmsis_nn.fused import operands_of
 from aot.backends.cmsis_nn.operands import Layer, read_layer
-from aot.backends.cmsis_nn.shared import Frame, digest, emit_body
+from aot.backends.cmsis_nn.shared import Body, digest, emit_body
 from aot.graph.ir import DType
 from aot.graph.primitive import Contract, Primitive
 from aot.llvm.emission import KernelFunction
@@ -296,34 +294,15 @@ def _equal_turns(words: int, pixels: int, pairs: int, most: int, tail: bool, sha
 
 
 def _emit(function: KernelFunction, plan: _Plan, table: str) -> None:
-    instruction = plan.layer.instruction
-    names = (instruction.left.buffer, instruction.out, table)
-    plan = replace(plan, patches=Patches.of(plan.layer, function.align_of(instruction.left.buffer)))
-    emit_body(function, names, lambda frame: _Emitter(frame, plan).emit(), "convolution", plan.code)
+    plan = replace(plan, patches=Patches.of(plan.layer, function.align_of(plan.layer.instruction.left.buffer)))
+    emit_body(function, plan.layer, table, lambda frame: _Emitter(frame, plan).emit(), "convolution", plan.code)
 
 
-@dataclass
-class _Emitter:
+class _Emitter(Body[_Plan]):
     """Emits one layer's body."""
 
-    frame: Frame
-    plan: _Plan
-    dsp: Dsp = field(init=False)
-    output: Output = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.dsp = self.frame.dsp
-        self.output = Output(self.dsp, self.plan.layer)
-
     def emit(self) -> None:
-        layer, dsp = self.plan.layer, self.dsp
-        target = dsp.at(self.frame.target, layer.out.offset * self.output.nbytes)
-        images, in_step = layer.geometry.input[0], prod(layer.geometry.input[1:])
-        with dsp.repeat(images, [self.frame.source, target]) as carried:
-            number = I32(0) if images == 1 else dsp.builder.sub(I32(images), carried.index)
-            source, target = carried.values
-            self._image(source, target, number)
-            carried.next = (dsp.at(source, in_step), dsp.at(target, layer.out.image * self.output.nbytes))
+        self.each_image(self.dsp.at(self.frame.target, self.plan.layer.out.offset * self.output.nbytes), self._image)
 
     def _image(self, source: Value, target: Value, number: Value) -> None:
         layer, dsp, builder = self.plan.layer, self.dsp, self.dsp.builder

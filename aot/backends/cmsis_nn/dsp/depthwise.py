@@ -11,18 +11,17 @@ at a time, SMLAD on pairs of rows.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from aot.backends.cmsis_nn.dsp.columns import Columns
 from aot.backends.cmsis_nn.dsp.convolution import MOST_ROWS, is_for_columns, needed_rows
-from aot.backends.cmsis_nn.dsp.ending import Output, Place, constant_count, constants_of_form, stage_of
-from aot.backends.cmsis_nn.dsp.instructions import Dsp
+from aot.backends.cmsis_nn.dsp.ending import Place, constant_count, constants_of_form, stage_of
 from aot.backends.cmsis_nn.fused import operands_of
 from aot.backends.cmsis_nn.operands import Layer, read_layer
 from aot.backends.cmsis_nn.requantise import Form, solve
-from aot.backends.cmsis_nn.shared import Frame, emit_body
+from aot.backends.cmsis_nn.shared import Body, Frame, emit_body
 from aot.graph.ir import DType
 from aot.graph.primitive import Primitive
 from aot.llvm.emission import KernelFunction
@@ -138,27 +137,16 @@ def _plan(layer: Layer) -> _Plan:
 
 
 def _emit(function: KernelFunction, plan: _Plan, table: str) -> None:
-    instruction = plan.layer.instruction
-    names = (instruction.left.buffer, instruction.out, table)
-    emit_body(function, names, lambda frame: _Emitter(frame, plan).emit(), "depthwise", plan.code)
+    emit_body(function, plan.layer, table, lambda frame: _Emitter(frame, plan).emit(), "depthwise", plan.code)
 
 
-@dataclass
-class _Emitter:
-    """Emits one layer's body."""
+class _Emitter(Body[_Plan]):
+    """Emits one layer's body. local: bias and constants of the channel at hand; paired: its weights too."""
 
-    frame: Frame
-    plan: _Plan
-    dsp: Dsp = field(init=False)
-    output: Output = field(init=False)
-    place: Place = field(init=False)
-    local: Value = field(init=False)  # bias and constants of the channel at hand; paired: its weights too
-
-    def __post_init__(self) -> None:
-        self.dsp = self.frame.dsp
-        self.output = Output(self.dsp, self.plan.layer)
-        self.place = Place.of(self.plan.form, 0, 1)
-        self.local = self.dsp.stack(self._weights_at + (self.plan.weight_words if self.plan.is_paired else 0))
+    def __init__(self, frame: Frame, plan: _Plan) -> None:
+        super().__init__(frame, plan)
+        self.place = Place.of(plan.form, 0, 1)
+        self.local = self.dsp.stack(self._weights_at + (plan.weight_words if plan.is_paired else 0))
 
     @property
     def _weights_at(self) -> int:
@@ -172,16 +160,10 @@ class _Emitter:
     def emit(self) -> None:
         plan, dsp = self.plan, self.dsp
         layer = plan.layer
-        images, height, width, depth = layer.geometry.input
         plan.columns.pad(dsp, self.frame.scratch)
         target = dsp.at(self.frame.target, layer.out.offset * self.output.nbytes)
         first = dsp.at(target, dsp.builder.mul(self.frame.y0, I32(layer.out.row * self.output.nbytes)))
-        with dsp.repeat(images, [self.frame.source, first]) as carried:
-            number = I32(0) if images == 1 else dsp.builder.sub(I32(images), carried.index)
-            source, out = carried.values
-            self._image(source, out, number)
-            forward = (height * width * depth, layer.out.image * self.output.nbytes)
-            carried.next = tuple(dsp.at(pointer, nbytes) for pointer, nbytes in zip(carried.values, forward))
+        self.each_image(first, self._image)
 
     def _image(self, source: Value, out: Value, number: Value) -> None:
         """Loop over input channels."""

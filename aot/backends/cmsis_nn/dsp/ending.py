@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 
@@ -152,6 +153,17 @@ class Output:
         places = zip(self.distances, pointers, self.beside_nbytes, strict=True)
         found = {name: self.dsp.at(pointer, number * nbytes) for name, pointer, nbytes in places}
         return {load: self.dsp.function.load_at(load.buffer, found[load.buffer]) for load in self.layer.beside}
+
+    def row_axes(self, row: Value) -> dict[int, Value]:
+        """A dense layer's row number, shared out to those of its row axes that the fused expression asks for."""
+        builder, space, wanted = self.dsp.builder, self.layer.instruction.space[:-1], self.layer.rest_axes
+        found: dict[int, Value] = {}
+        for number in range(len(space)):
+            if number in wanted and space[number] > 1:
+                inner = prod(space[number + 1 :])
+                quotient = row if inner == 1 else builder.udiv(row, I32(inner))
+                found[number] = quotient if prod(space[:number]) == 1 else builder.urem(quotient, I32(space[number]))
+        return found
 
     def finished(self, value: Value, axes: Mapping[int, Value], loaded: Mapping[Load, Value]) -> Value:
         """What is fused behind an element, int8 as int32."""

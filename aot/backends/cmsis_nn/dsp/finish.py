@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import prod
 
 from aot.backends.cmsis_nn.dsp.ending import Output
 from aot.backends.cmsis_nn.dsp.instructions import Dsp
@@ -64,16 +63,4 @@ def _pixel_axes(dsp: Dsp, output: Output, block: Finish, column: Value) -> dict[
     """The iteration axes of a pixel, the channel's apart."""
     if output.layer.geometry.kind != "dense":
         return {**block.axes, 2: column}
-    return _row_axes(dsp, output, column)
-
-
-def _row_axes(dsp: Dsp, output: Output, row: Value) -> dict[int, Value]:
-    """A dense layer's row number, shared out to its row axes."""
-    builder, space, wanted = dsp.builder, output.layer.instruction.space[:-1], output.layer.rest_axes
-    found: dict[int, Value] = {}
-    for number in range(len(space)):
-        if number in wanted and space[number] > 1:
-            inner = prod(space[number + 1 :])
-            quotient = row if inner == 1 else builder.udiv(row, I32(inner))
-            found[number] = quotient if prod(space[:number]) == 1 else builder.urem(quotient, I32(space[number]))
-    return found
+    return output.row_axes(column)

@@ -13,7 +13,7 @@ and are left out.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -27,7 +27,6 @@ from aot.backends.cmsis_nn.dsp.convolution import (
     is_for_columns,
     needed_rows,
 )
-from aot.backends.cmsis_nn.dsp.ending import Output
 from aot.backends.cmsis_nn.dsp.finish import Finish, finish_block
 from aot.backends.cmsis_nn.dsp.gather import Patches, Pixels, gather_run, run_order, run_words
 from aot.backends.cmsis_nn.dsp.instructions import REACH, Dsp
@@ -35,7 +34,7 @@ from aot.backends.cmsis_nn.dsp.packing import Packed, Tile, pack, paired
 from aot.backends.cmsis_nn.dsp.product import Core, Placement
 from aot.backends.cmsis_nn.fused import operands_of
 from aot.backends.cmsis_nn.operands import Layer, read_layer
-from aot.backends.cmsis_nn.shared import Frame, digest, emit_body
+from aot.backends.cmsis_nn.shared import Body, digest, emit_body
 from aot.graph.ir import DType
 from aot.graph.primitive import Geometry, Primitive
 from aot.llvm.emission import KernelFunction
@@ -275,38 +274,22 @@ class _Plan:
 
 
 def _emit(function: KernelFunction, plan: _Plan, table: str) -> None:
-    instruction = plan.layer.instruction
-    names = (instruction.left.buffer, instruction.out, table)
-    plan = _Plan(plan.layer, plan.shape, plan.packed, Patches.of(plan.layer, function.align_of(instruction.left.buffer)).aligned)
-    emit_body(function, names, lambda frame: _Emitter(frame, plan).emit(), "rows", plan.code)
+    aligned = Patches.of(plan.layer, function.align_of(plan.layer.instruction.left.buffer)).aligned
+    plan = replace(plan, aligned=aligned)
+    emit_body(function, plan.layer, table, lambda frame: _Emitter(frame, plan).emit(), "rows", plan.code)
 
 
-@dataclass
-class _Emitter:
+class _Emitter(Body[_Plan]):
     """Emits one layer's body."""
-
-    frame: Frame
-    plan: _Plan
-    dsp: Dsp = field(init=False)
-    output: Output = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.dsp = self.frame.dsp
-        self.output = Output(self.dsp, self.plan.layer)
 
     def emit(self) -> None:
         layer, dsp, builder = self.plan.layer, self.dsp, self.dsp.builder
-        images, height, width, depth = layer.geometry.input
         nbytes = self.output.nbytes
         if any(self.plan.shape.leaves):
             _clear(dsp, self.frame.scratch, self.plan.shape.nbytes)
         first = builder.mul(self.frame.y0, I32(layer.out.row * nbytes))
         target = dsp.at(dsp.at(self.frame.target, layer.out.offset * nbytes), first)
-        with dsp.repeat(images, [self.frame.source, target]) as carried:
-            number = I32(0) if images == 1 else builder.sub(I32(images), carried.index)
-            source, out = carried.values
-            self._image(source, out, number)
-            carried.next = (dsp.at(source, height * width * depth), dsp.at(out, layer.out.image * nbytes))
+        self.each_image(target, self._image)
 
     def _image(self, source: Value, out: Value, number: Value) -> None:
         """All output rows: expand the rows that are new, multiply, move up those that are needed again."""

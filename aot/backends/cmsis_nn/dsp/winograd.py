@@ -13,13 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from math import prod
 
 from llvmlite import ir
 
 from aot.backends.cmsis_nn.dsp.convolution import needed_rows
 from aot.backends.cmsis_nn.dsp.costs import fused, requantised
-from aot.backends.cmsis_nn.dsp.ending import Output, Place, constant_count
+from aot.backends.cmsis_nn.dsp.ending import Place, constant_count
 from aot.backends.cmsis_nn.dsp.finish import Finish, finish_block
 from aot.backends.cmsis_nn.dsp.instructions import Dsp
 from aot.backends.cmsis_nn.dsp.packing import paired
@@ -27,7 +26,7 @@ from aot.backends.cmsis_nn.dsp.winograd_input import Tiles
 from aot.backends.cmsis_nn.dsp.winograd_weights import BANDS, POSITIONS, PRE, Winograd, pack, solved
 from aot.backends.cmsis_nn.fused import operands_of
 from aot.backends.cmsis_nn.operands import Layer, read_layer
-from aot.backends.cmsis_nn.shared import Frame, digest, emit_body
+from aot.backends.cmsis_nn.shared import Body, digest, emit_body
 from aot.graph.ir import DType
 from aot.graph.primitive import Primitive
 from aot.llvm.emission import KernelFunction
@@ -167,25 +166,12 @@ class _Plan:
 
 
 def _emit(function: KernelFunction, plan: _Plan, table: str) -> None:
-    instruction = plan.layer.instruction
-    names = (instruction.left.buffer, instruction.out, table)
     key = None if plan.stage_nbytes else (plan.code, plan.layer.geometry, plan.layer.out, plan.tiles.zero_point)
-    emit_body(function, names, lambda frame: _Emitter(frame, plan).emit(), "winograd", key)
+    emit_body(function, plan.layer, table, lambda frame: _Emitter(frame, plan).emit(), "winograd", key)
 
 
-@dataclass
-class _Emitter:
+class _Emitter(Body[_Plan]):
     """Emits one layer's body: rows."""
-
-    frame: Frame
-    plan: _Plan
-    dsp: Dsp = field(init=False)
-
-    output: Output = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.dsp = self.frame.dsp
-        self.output = Output(self.dsp, self.plan.layer)
 
     @property
     def nbytes(self) -> int:
@@ -197,11 +183,7 @@ class _Emitter:
         nbytes = self.nbytes
         start = dsp.builder.mul(self.frame.y0, I32(layer.out.row * nbytes))
         target = dsp.at(dsp.at(self.frame.target, layer.out.offset * nbytes), start)
-        with dsp.repeat(layer.geometry.input[0], [self.frame.source, target]) as carried:
-            source, out = carried.values
-            number = dsp.builder.sub(I32(layer.geometry.input[0]), carried.index) if layer.geometry.input[0] > 1 else I32(0)
-            self._image(source, out, number)
-            carried.next = (dsp.at(source, prod(layer.geometry.input[1:])), dsp.at(out, layer.out.image * nbytes))
+        self.each_image(target, self._image)
 
     def _image(self, image: Value, out: Value, number: Value) -> None:
         """Two output rows a turn. Of the four transformed input rows, the lower two are the next turn's upper ones."""

@@ -12,8 +12,6 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from aot.backends.cmsis_nn.dsp.convolution import needed_rows
-from aot.backends.cmsis_nn.dsp.ending import Output
-from aot.backends.cmsis_nn.dsp.instructions import Dsp
 from aot.backends.cmsis_nn.fused import operands_of
 from aot.backends.cmsis_nn.helium.ending import Ending
 from aot.backends.cmsis_nn.helium.memory import Patches
@@ -21,7 +19,7 @@ from aot.backends.cmsis_nn.helium.product import CHUNK, Product
 from aot.backends.cmsis_nn.helium.rest import Rest, cost_of, instructions
 from aot.backends.cmsis_nn.helium.strips import Strips
 from aot.backends.cmsis_nn.operands import Layer, read_layer
-from aot.backends.cmsis_nn.shared import Frame, emit_body
+from aot.backends.cmsis_nn.shared import Body, emit_body
 from aot.graph.ir import DType
 from aot.graph.primitive import Geometry, Primitive
 from aot.llvm.emission import KernelFunction
@@ -191,34 +189,14 @@ def _runs(g: Geometry, row_nbytes: int) -> tuple[tuple[int, int], ...]:
 
 
 def _emit(function: KernelFunction, plan: _Plan, table: str) -> None:
-    instruction = plan.layer.instruction
-    names = (instruction.left.buffer, instruction.out, table)
-    emit_body(function, names, lambda frame: _Emitter(frame, plan).emit(), "helium", plan.code)
+    emit_body(function, plan.layer, table, lambda frame: _Emitter(frame, plan).emit(), "helium", plan.code)
 
 
-@dataclass
-class _Emitter:
+class _Emitter(Body[_Plan]):
     """Emits one layer's body."""
 
-    frame: Frame
-    plan: _Plan
-    dsp: Dsp = field(init=False)
-    output: Output = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.dsp = self.frame.dsp
-        self.output = Output(self.dsp, self.plan.layer)
-
     def emit(self) -> None:
-        """All images."""
-        g, dsp, out = self.plan.geometry, self.dsp, self.plan.layer.out
-        images, height, width, depth = g.input
-        target = dsp.at(self.frame.target, out.offset * self.output.nbytes)
-        with dsp.repeat(images, [self.frame.source, target]) as carried:
-            number = I32(0) if images == 1 else dsp.builder.sub(I32(images), carried.index)
-            source, target = carried.values
-            self._image(source, target, number)
-            carried.next = (dsp.at(source, height * width * depth), dsp.at(target, out.image * self.output.nbytes))
+        self.each_image(self.dsp.at(self.frame.target, self.plan.layer.out.offset * self.output.nbytes), self._image)
 
     def _image(self, source: Value, target: Value, number: Value) -> None:
         layer, dsp, builder = self.plan.layer, self.dsp, self.dsp.builder

@@ -10,8 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from aot.backends.cmsis_nn.dsp.convolution import needed_rows
-from aot.backends.cmsis_nn.dsp.ending import Output
-from aot.backends.cmsis_nn.dsp.instructions import Dsp
 from aot.backends.cmsis_nn.fused import operands_of
 from aot.backends.cmsis_nn.helium.channels import VECTOR, Channels
 from aot.backends.cmsis_nn.helium.ending import Ending
@@ -19,7 +17,7 @@ from aot.backends.cmsis_nn.helium.memory import Phases, pad_row
 from aot.backends.cmsis_nn.helium.mve import REACH
 from aot.backends.cmsis_nn.helium.rest import Rest, cost_of, instructions
 from aot.backends.cmsis_nn.operands import HELIUM_TAPS, Layer, read_layer
-from aot.backends.cmsis_nn.shared import Frame, emit_body
+from aot.backends.cmsis_nn.shared import Body, emit_body
 from aot.graph.ir import DType
 from aot.graph.primitive import Geometry, Primitive
 from aot.llvm.emission import KernelFunction
@@ -173,39 +171,26 @@ def _reach(g: Geometry, axis: int) -> int:
 
 
 def _emit(function: KernelFunction, plan: _Plan, table: str) -> None:
-    instruction = plan.layer.instruction
-    names = (instruction.left.buffer, instruction.out, table)
-    emit_body(function, names, lambda frame: _Emitter(frame, plan).emit(), "helium_depthwise", plan.code)
+    emit_body(function, plan.layer, table, lambda frame: _Emitter(frame, plan).emit(), "helium_depthwise", plan.code)
 
 
-@dataclass
-class _Emitter:
+class _Emitter(Body[_Plan]):
     """Emits one layer's body."""
 
-    frame: Frame
-    plan: _Plan
-    dsp: Dsp = field(init=False)
-    output: Output = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.dsp = self.frame.dsp
-        self.output = Output(self.dsp, self.plan.layer)
-
     def emit(self) -> None:
-        """All images, row by row."""
-        g, dsp, builder, out = self.plan.layer.geometry, self.dsp, self.dsp.builder, self.plan.layer.out
-        images, height, width, depth = g.input
-        y0, y1, row_nbytes = self.frame.y0, self.frame.y1, out.row * self.output.nbytes
-        first = dsp.at(self.frame.target, builder.add(builder.mul(y0, I32(row_nbytes)), I32(out.offset * self.output.nbytes)))
-        with dsp.repeat(images, [self.frame.source, first]) as carried:
-            number = I32(0) if images == 1 else builder.sub(I32(images), carried.index)
-            source, target = carried.values
-            with dsp.repeat(builder.sub(y1, y0), [y0, target, I32(0)]) as rows:
-                y, here, slot = rows.values
-                slot = self._window(source, y, slot)
-                self._row(here, number, y)
-                rows.next = (builder.add(y, I32(1)), dsp.at(here, row_nbytes), slot)
-            carried.next = (dsp.at(source, height * width * depth), dsp.at(target, out.image * self.output.nbytes))
+        builder, out, nbytes = self.dsp.builder, self.plan.layer.out, self.output.nbytes
+        start = builder.add(builder.mul(self.frame.y0, I32(out.row * nbytes)), I32(out.offset * nbytes))
+        self.each_image(self.dsp.at(self.frame.target, start), self._image)
+
+    def _image(self, source: Value, target: Value, number: Value) -> None:
+        """Row by row."""
+        dsp, builder = self.dsp, self.dsp.builder
+        y0, y1, row_nbytes = self.frame.y0, self.frame.y1, self.plan.layer.out.row * self.output.nbytes
+        with dsp.repeat(builder.sub(y1, y0), [y0, target, I32(0)]) as rows:
+            y, here, slot = rows.values
+            slot = self._window(source, y, slot)
+            self._row(here, number, y)
+            rows.next = (builder.add(y, I32(1)), dsp.at(here, row_nbytes), slot)
 
     def _row(self, target: Value, number: Value, y: Value) -> None:
         """The pixels of an output row, whose window's rows are known."""

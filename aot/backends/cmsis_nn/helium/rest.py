@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import prod
 
 from aot.backends.cmsis_nn.dsp.ending import Output
 from aot.backends.cmsis_nn.dsp.instructions import Dsp
@@ -93,21 +92,10 @@ class Rest:
         geometry = layer.instruction.geometry
         assert geometry is not None
         if geometry.kind == "dense":
-            return {**self._row_axes(column), len(space) - 1: channel}
+            return {**self.output.row_axes(column), len(space) - 1: channel}
         if geometry.kind == "depthwise" and layer.geometry.kind == "depthwise":
             each = layer.geometry.multiplier
             quotient = channel if each == 1 else self.dsp.builder.udiv(channel, I32(each))
             inner = I32(0) if each == 1 else self.dsp.builder.urem(channel, I32(each))
             return {0: image, 1: row, 2: column, 3: quotient, 4: inner}
         return {0: image, 1: row, 2: column, len(space) - 1: channel}
-
-    def _row_axes(self, row: Value) -> dict[int, Value]:
-        """A dense layer's row number, shared out to its row axes."""
-        builder, space, wanted = self.dsp.builder, self.layer.instruction.space[:-1], self.layer.rest_axes
-        found: dict[int, Value] = {}
-        for number in range(len(space)):
-            if number in wanted and space[number] > 1:
-                inner = prod(space[number + 1 :])
-                quotient = row if inner == 1 else builder.udiv(row, I32(inner))
-                found[number] = quotient if prod(space[:number]) == 1 else builder.urem(quotient, I32(space[number]))
-        return found

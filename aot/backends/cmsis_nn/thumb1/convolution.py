@@ -18,11 +18,11 @@ from math import prod
 import numpy as np
 
 from aot.backends.cmsis_nn.dsp.convolution import needed_rows
-from aot.backends.cmsis_nn.dsp.ending import Output, word32
+from aot.backends.cmsis_nn.dsp.ending import word32
 from aot.backends.cmsis_nn.dsp.gather import Patches
 from aot.backends.cmsis_nn.fused import operands_of
 from aot.backends.cmsis_nn.operands import Layer, read_layer
-from aot.backends.cmsis_nn.shared import Frame, emit_body
+from aot.backends.cmsis_nn.shared import Body, Frame, emit_body
 from aot.backends.cmsis_nn.thumb1.packing import Packed, pack
 from aot.backends.cmsis_nn.thumb1.refusal import refusal
 from aot.backends.cmsis_nn.thumb1.unpacking import grouped
@@ -146,12 +146,11 @@ def _implementations(program: Program, layer: Layer, kernel: str) -> tuple[Imple
         table = Buffer(
             f"{layer.instruction.out}.packed", DType.INT32, unpacked.table.shape, "constant", data=unpacked.table, align=4
         )
-        names = (layer.instruction.left.buffer, layer.instruction.out, table.name)
         found.append(
             replace(
                 found[0],
                 constants=(table,),
-                emit=lambda function: emit_body(function, names, unpacked.emit, "unpacked", unpacked.code),
+                emit=lambda function: emit_body(function, layer, table.name, unpacked.emit, "unpacked", unpacked.code),
                 scratch_nbytes=unpacked.scratch_nbytes,
                 cost=unpacked.cost,
                 variant="int8 weights, unpacked for all pixels",
@@ -185,39 +184,34 @@ def _implementation(program: Program, layer: Layer, plan: _Plan, kernel: str) ->
 
 
 def _emit(function: KernelFunction, plan: _Plan, table: str) -> None:
-    instruction = plan.layer.instruction
-    names = (instruction.left.buffer, instruction.out, table)
-    plan = replace(plan, patches=Patches.of(plan.layer, function.align_of(instruction.left.buffer)))
-    emit_body(function, names, lambda frame: _Emitter(frame, plan).emit(), "channel_pairs", plan.code)
+    plan = replace(plan, patches=Patches.of(plan.layer, function.align_of(plan.layer.instruction.left.buffer)))
+    emit_body(function, plan.layer, table, lambda frame: _Emitter(frame, plan).emit(), "channel_pairs", plan.code)
 
 
-class _Emitter:
+class _Emitter(Body[_Plan]):
     """Emits one layer's body."""
 
     def __init__(self, frame: Frame, plan: _Plan) -> None:
-        self.frame, self.plan, self.dsp = frame, plan, frame.dsp
-        self.output = Output(self.dsp, plan.layer)
+        super().__init__(frame, plan)
         product = plan.packed.product
         self.row = self.dsp.at(frame.scratch, product.parts_nbytes)
         self.patch = self.dsp.at(self.row, plan.row_nbytes)
         self.weights = self.dsp.at(frame.table, plan.weights_at)
 
     def emit(self) -> None:
-        layer, dsp, builder = self.plan.layer, self.dsp, self.dsp.builder
-        images, in_step = layer.geometry.input[0], prod(layer.geometry.input[1:])
-        nbytes = self.output.nbytes
+        layer, dsp, builder, nbytes = self.plan.layer, self.dsp, self.dsp.builder, self.output.nbytes
         start = dsp.at(
             dsp.at(self.frame.target, layer.out.offset * nbytes), builder.mul(self.frame.y0, I32(layer.out.row * nbytes))
         )
-        with dsp.repeat(images, [self.frame.source, start]) as carried:
-            number = I32(0) if images == 1 else builder.sub(I32(images), carried.index)
-            image, out = carried.values
-            rows = builder.sub(self.frame.y1, self.frame.y0)
-            with dsp.repeat(1 if layer.geometry.output[1] == 1 else rows, [out, self.frame.y0]) as lines:
-                line, row = lines.values
-                self._line(image, line, row, number)
-                lines.next = (dsp.at(line, layer.out.row * nbytes), builder.add(row, I32(1)))
-            carried.next = (dsp.at(image, in_step), dsp.at(out, layer.out.image * nbytes))
+        self.each_image(start, self._image)
+
+    def _image(self, image: Value, out: Value, number: Value) -> None:
+        layer, dsp, builder = self.plan.layer, self.dsp, self.dsp.builder
+        rows = builder.sub(self.frame.y1, self.frame.y0)
+        with dsp.repeat(1 if layer.geometry.output[1] == 1 else rows, [out, self.frame.y0]) as lines:
+            line, row = lines.values
+            self._line(image, line, row, number)
+            lines.next = (dsp.at(line, layer.out.row * self.output.nbytes), builder.add(row, I32(1)))
 
     def _line(self, image: Value, out: Value, row: Value, number: Value) -> None:
         plan, dsp, builder = self.plan, self.dsp, self.dsp.builder

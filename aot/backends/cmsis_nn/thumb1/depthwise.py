@@ -20,10 +20,10 @@ from math import prod
 import numpy as np
 
 from aot.backends.cmsis_nn.dsp.convolution import needed_rows
-from aot.backends.cmsis_nn.dsp.ending import Output, stage_of, word32
+from aot.backends.cmsis_nn.dsp.ending import stage_of, word32
 from aot.backends.cmsis_nn.fused import operands_of
 from aot.backends.cmsis_nn.operands import Layer, read_layer
-from aot.backends.cmsis_nn.shared import Frame, emit_body
+from aot.backends.cmsis_nn.shared import Body, Frame, emit_body
 from aot.backends.cmsis_nn.swar import lanes
 from aot.backends.cmsis_nn.thumb1.refusal import refusal
 from aot.backends.cmsis_nn.thumb1.rescale import solve
@@ -191,17 +191,14 @@ def _fits(weights: np.ndarray, sizes: Sequence[int]) -> np.ndarray:
 
 
 def _emit(function: KernelFunction, plan: _Plan, table: str) -> None:
-    instruction = plan.layer.instruction
-    names = (instruction.left.buffer, instruction.out, table)
-    emit_body(function, names, lambda frame: _Emitter(frame, plan).emit(), "row_pairs", plan.code)
+    emit_body(function, plan.layer, table, lambda frame: _Emitter(frame, plan).emit(), "row_pairs", plan.code)
 
 
-class _Emitter:
+class _Emitter(Body[_Plan]):
     """Emits one layer's body."""
 
     def __init__(self, frame: Frame, plan: _Plan) -> None:
-        self.frame, self.plan, self.dsp = frame, plan, frame.dsp
-        self.output = Output(self.dsp, plan.layer)
+        super().__init__(frame, plan)
         self.rows, self.outside, self.results = (
             self.dsp.at(frame.scratch, offset) for offset in (plan.rows_at, plan.outside_at, plan.results_at)
         )
@@ -211,18 +208,18 @@ class _Emitter:
         layer, zero_point = plan.layer, plan.layer.instruction.left_zero_point
         self._fill(self.frame.scratch, plan.taps.columns_nbytes // 4, word32(zero_point * 0x10001))
         self._fill(self.outside, plan.outside_words, word32((zero_point & 0xFF) * 0x1010101))
-        images, in_step, nbytes = layer.geometry.input[0], prod(layer.geometry.input[1:]), self.output.nbytes
+        nbytes = self.output.nbytes
         first = builder.mul(self.frame.y0, I32(layer.out.row * nbytes))
         start = dsp.at(dsp.at(self.frame.target, layer.out.offset * nbytes), first)
         pairs = builder.lshr(builder.add(builder.sub(self.frame.y1, self.frame.y0), I32(1)), I32(1))
-        with dsp.repeat(images, [self.frame.source, start]) as carried:
-            number = I32(0) if images == 1 else builder.sub(I32(images), carried.index)
-            image, out = carried.values
+
+        def rows(image: Value, out: Value, number: Value) -> None:
             with dsp.repeat(1 if layer.geometry.output[1] <= 2 else pairs, [out, self.frame.y0]) as lines:
                 line, row = lines.values
                 self._pair(image, line, row, number)
                 lines.next = (dsp.at(line, 2 * layer.out.row * nbytes), builder.add(row, I32(2)))
-            carried.next = (dsp.at(image, in_step), dsp.at(out, layer.out.image * nbytes))
+
+        self.each_image(start, rows)
 
     def _fill(self, into: Value, count: int, word: int) -> None:
         with self.dsp.repeat(count, [into]) as carried:

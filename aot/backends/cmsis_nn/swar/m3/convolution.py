@@ -8,16 +8,14 @@ in place; nothing outside the image is read.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from math import prod
 
 from aot.backends.cmsis_nn.dsp.convolution import needed_rows
-from aot.backends.cmsis_nn.dsp.ending import Output
 from aot.backends.cmsis_nn.dsp.gather import Patches
-from aot.backends.cmsis_nn.dsp.instructions import Dsp
 from aot.backends.cmsis_nn.fused import operands_of
 from aot.backends.cmsis_nn.operands import Layer, read_layer
-from aot.backends.cmsis_nn.shared import Frame, digest, emit_body
+from aot.backends.cmsis_nn.shared import Body, digest, emit_body
 from aot.backends.cmsis_nn.swar.m3.gather import gather_pair, gather_pixels, gather_windows
 from aot.backends.cmsis_nn.swar.m3.packing import Packed, pack
 from aot.backends.cmsis_nn.swar.m3.product import Block
@@ -25,7 +23,7 @@ from aot.backends.cmsis_nn.swar.m3.refusal import refusal
 from aot.graph.ir import DType
 from aot.graph.primitive import Primitive
 from aot.llvm.emission import KernelFunction
-from aot.llvm.types import I32, Builder, Value
+from aot.llvm.types import I32, Value
 from aot.lower.implementation import Cost, Implementation, Rows
 from aot.lower.inplace import elementwise_overwrites
 from aot.lower.program import Buffer, Program
@@ -185,10 +183,8 @@ def _pair_cost(run: int, stride: int) -> float:
 
 
 def _emit(function: KernelFunction, plan: _Plan, table: str) -> None:
-    instruction = plan.layer.instruction
-    names = (instruction.left.buffer, instruction.out, table)
-    plan = replace(plan, patches=Patches.of(plan.layer, function.align_of(instruction.left.buffer)))
-    emit_body(function, names, lambda frame: _Emitter(frame, plan).emit(), "pairs", plan.code)
+    plan = replace(plan, patches=Patches.of(plan.layer, function.align_of(plan.layer.instruction.left.buffer)))
+    emit_body(function, plan.layer, table, lambda frame: _Emitter(frame, plan).emit(), "pairs", plan.code)
 
 
 @dataclass(frozen=True)
@@ -205,28 +201,11 @@ class _At:
     number: Value
 
 
-@dataclass
-class _Emitter:
+class _Emitter(Body[_Plan]):
     """Emits one layer's body."""
 
-    frame: Frame
-    plan: _Plan
-    dsp: Dsp = field(init=False)
-    output: Output = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.dsp = self.frame.dsp
-        self.output = Output(self.dsp, self.plan.layer)
-
     def emit(self) -> None:
-        layer, dsp = self.plan.layer, self.dsp
-        target = dsp.at(self.frame.target, layer.out.offset * self.output.nbytes)
-        images, in_step = layer.geometry.input[0], prod(layer.geometry.input[1:])
-        with dsp.repeat(images, [self.frame.source, target]) as carried:
-            number = I32(0) if images == 1 else dsp.builder.sub(I32(images), carried.index)
-            source, target = carried.values
-            self._image(source, target, number)
-            carried.next = (dsp.at(source, in_step), dsp.at(target, layer.out.image * self.output.nbytes))
+        self.each_image(self.dsp.at(self.frame.target, self.plan.layer.out.offset * self.output.nbytes), self._image)
 
     def _image(self, source: Value, target: Value, number: Value) -> None:
         layer, dsp, builder = self.plan.layer, self.dsp, self.dsp.builder
@@ -380,18 +359,6 @@ class _Emitter:
             column = builder.add(at.column, I32(pixel))
             if layer.geometry.kind != "dense":
                 return {0: at.number, 1: at.row, 2: column, len(space) - 1: channel}
-            return {**row_axes(builder, layer, column), len(space) - 1: channel}
+            return {**self.output.row_axes(column), len(space) - 1: channel}
 
         return axes
-
-
-def row_axes(builder: Builder, layer: Layer, row: Value) -> dict[int, Value]:
-    """A dense layer's row number, shared out to those of its row axes that a fused expression asks for."""
-    space, wanted = layer.instruction.space[:-1], layer.rest_axes
-    found: dict[int, Value] = {}
-    for number in range(len(space)):
-        if number in wanted and space[number] > 1:
-            inner = prod(space[number + 1 :])
-            quotient = row if inner == 1 else builder.udiv(row, I32(inner))
-            found[number] = quotient if prod(space[:number]) == 1 else builder.urem(quotient, I32(space[number]))
-    return found

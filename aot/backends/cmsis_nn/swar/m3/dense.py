@@ -6,19 +6,17 @@ Invariant: every output element is computed once; all inputs of a row are read b
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import prod
 
 import numpy as np
 
-from aot.backends.cmsis_nn.dsp.ending import Output, Place, constant_count, constants_of_form, word32
-from aot.backends.cmsis_nn.dsp.instructions import Dsp
+from aot.backends.cmsis_nn.dsp.ending import Place, constant_count, constants_of_form, word32
 from aot.backends.cmsis_nn.fused import operands_of
 from aot.backends.cmsis_nn.operands import Layer, read_layer
 from aot.backends.cmsis_nn.requantise import Form
-from aot.backends.cmsis_nn.shared import Frame, digest, emit_body
+from aot.backends.cmsis_nn.shared import Body, digest, emit_body
 from aot.backends.cmsis_nn.swar import lanes
-from aot.backends.cmsis_nn.swar.m3.convolution import row_axes
 from aot.backends.cmsis_nn.swar.m3.packing import solved
 from aot.backends.cmsis_nn.swar.m3.quads import MOST, OFFSET, Quads, group_lengths
 from aot.backends.cmsis_nn.swar.m3.refusal import refusal
@@ -179,23 +177,11 @@ def _plan(layer: Layer) -> _Plan:
 
 
 def _emit(function: KernelFunction, plan: _Plan, table: str) -> None:
-    instruction = plan.layer.instruction
-    names = (instruction.left.buffer, instruction.out, table)
-    emit_body(function, names, lambda frame: _Emitter(frame, plan).emit(), "dense", plan.code)
+    emit_body(function, plan.layer, table, lambda frame: _Emitter(frame, plan).emit(), "dense", plan.code)
 
 
-@dataclass
-class _Emitter:
+class _Emitter(Body[_Plan]):
     """Emits one layer's body."""
-
-    frame: Frame
-    plan: _Plan
-    dsp: Dsp = field(init=False)
-    output: Output = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.dsp = self.frame.dsp
-        self.output = Output(self.dsp, self.plan.layer)
 
     def emit(self) -> None:
         plan, dsp = self.plan, self.dsp
@@ -253,6 +239,6 @@ class _Emitter:
             axes = {}
             if self.output.rest is not None:
                 channel = builder.sub(I32(plan.channels), carried.index) if plan.channels > 1 else I32(0)
-                axes = {**row_axes(builder, plan.layer, row), len(space) - 1: channel}
+                axes = {**self.output.row_axes(row), len(space) - 1: channel}
             self.output.store([(here, value, axes)])
             carried.next = (dsp.at(constants, 4 * count), dsp.at(accs, 4), dsp.at(here, self.output.nbytes))

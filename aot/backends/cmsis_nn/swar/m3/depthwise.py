@@ -11,18 +11,17 @@ plane of pixel pairs for each channel, and splits: about as many instructions.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 import numpy as np
 
 from aot.backends.cmsis_nn.dsp.convolution import needed_rows
-from aot.backends.cmsis_nn.dsp.ending import Output, Place, constant_count, constants_of_form, word32
-from aot.backends.cmsis_nn.dsp.instructions import Dsp
+from aot.backends.cmsis_nn.dsp.ending import Place, constant_count, constants_of_form, word32
 from aot.backends.cmsis_nn.fused import operands_of
 from aot.backends.cmsis_nn.operands import Layer, read_layer
 from aot.backends.cmsis_nn.requantise import Form
-from aot.backends.cmsis_nn.shared import Frame, digest, emit_body
+from aot.backends.cmsis_nn.shared import Body, Frame, digest, emit_body
 from aot.backends.cmsis_nn.swar.m3.packing import solved
 from aot.backends.cmsis_nn.swar.m3.refusal import refusal
 from aot.graph.ir import DType
@@ -173,9 +172,7 @@ def _plan(layer: Layer) -> _Plan:
 
 
 def _emit(function: KernelFunction, plan: _Plan, table: str) -> None:
-    instruction = plan.layer.instruction
-    names = (instruction.left.buffer, instruction.out, table)
-    emit_body(function, names, lambda frame: _Emitter(frame, plan).emit(), "depthwise", plan.code)
+    emit_body(function, plan.layer, table, lambda frame: _Emitter(frame, plan).emit(), "depthwise", plan.code)
 
 
 @dataclass(frozen=True)
@@ -187,45 +184,34 @@ class _Channel:
     axes: dict[int, Value]
 
 
-@dataclass
-class _Emitter:
+class _Emitter(Body[_Plan]):
     """Emits one layer's body."""
 
-    frame: Frame
-    plan: _Plan
-    dsp: Dsp = field(init=False)
-    output: Output = field(init=False)
-    place: Place = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.dsp = self.frame.dsp
-        self.output = Output(self.dsp, self.plan.layer)
-        self.place = Place.of(self.plan.form, 0, 1)
+    def __init__(self, frame: Frame, plan: _Plan) -> None:
+        super().__init__(frame, plan)
+        self.place = Place.of(plan.form, 0, 1)
 
     @property
     def _geometry(self) -> Geometry:
         return self.plan.layer.geometry
 
     def emit(self) -> None:
-        """Loop over images, input channels and the outputs of each."""
-        plan, dsp, builder = self.plan, self.dsp, self.dsp.builder
-        layer, nbytes = plan.layer, self.output.nbytes
-        images, height, width, depth = layer.geometry.input
-        each = layer.geometry.multiplier
+        layer, dsp, nbytes = self.plan.layer, self.dsp, self.output.nbytes
         target = dsp.at(self.frame.target, layer.out.offset * nbytes)
-        first = dsp.at(target, builder.mul(self.frame.y0, I32(layer.out.row * nbytes)))
-        with dsp.repeat(images, [self.frame.source, first]) as carried:
-            number = I32(0) if images == 1 else builder.sub(I32(images), carried.index)
-            source, out = carried.values
-            with dsp.repeat(depth, [self.frame.table, source, out]) as channels:
-                channel = builder.sub(I32(depth), channels.index) if depth > 1 else I32(0)
-                table, here, there = channels.values
-                with dsp.repeat(each, [table, there]) as many:
-                    copy = builder.sub(I32(each), many.index) if each > 1 else I32(0)
-                    self._rows(_Channel(many.values[0], here, {0: number, **self._channel_axes(channel, copy)}), many.values[1])
-                    many.next = (dsp.at(many.values[0], plan.channel_nbytes), dsp.at(many.values[1], nbytes))
-                channels.next = (many.results[0], dsp.at(here, 1), many.results[1])
-            carried.next = (dsp.at(source, height * width * depth), dsp.at(out, layer.out.image * nbytes))
+        self.each_image(dsp.at(target, dsp.builder.mul(self.frame.y0, I32(layer.out.row * nbytes))), self._image)
+
+    def _image(self, source: Value, out: Value, number: Value) -> None:
+        """Loop over input channels and the outputs of each."""
+        plan, dsp, builder, nbytes = self.plan, self.dsp, self.dsp.builder, self.output.nbytes
+        depth, each = self._geometry.input[3], self._geometry.multiplier
+        with dsp.repeat(depth, [self.frame.table, source, out]) as channels:
+            channel = builder.sub(I32(depth), channels.index) if depth > 1 else I32(0)
+            table, here, there = channels.values
+            with dsp.repeat(each, [table, there]) as many:
+                copy = builder.sub(I32(each), many.index) if each > 1 else I32(0)
+                self._rows(_Channel(many.values[0], here, {0: number, **self._channel_axes(channel, copy)}), many.values[1])
+                many.next = (dsp.at(many.values[0], plan.channel_nbytes), dsp.at(many.values[1], nbytes))
+            channels.next = (many.results[0], dsp.at(here, 1), many.results[1])
 
     def _channel_axes(self, channel: Value, copy: Value) -> dict[int, Value]:
         """The instruction's axes of input channel and its outputs; only the latter where it is a convolution of one channel."""
