@@ -15,6 +15,7 @@ from llvmlite import ir
 
 from aot.llvm.emission import KernelFunction
 from aot.llvm.types import I32
+from aot.llvm.volatile import volatile_store
 
 
 class _Given(ir.Function):
@@ -29,14 +30,6 @@ class _Given(ir.Function):
         buf[-1] = f"{buf[-1].rstrip()} prologue [{len(words)} x i16] [{data}]\n"
 
 
-class _VolatileStore(ir.instructions.StoreInstr):
-    """A store that keeps its slot in the frame."""
-
-    def descr(self, buf: list[str]) -> None:
-        value, pointer = self.operands
-        buf.append(f"store volatile {value.type} {value.get_reference()}, ptr {pointer.get_reference()}\n")
-
-
 def machine_code(function: KernelFunction, purpose: str, type: ir.FunctionType, code: bytes, stack_nbytes: int) -> ir.Function:
     """The local function of this purpose, made of `code` on first use. stack_nbytes: what it takes of the stack, a multiple of 4."""
 
@@ -46,7 +39,7 @@ def machine_code(function: KernelFunction, purpose: str, type: ir.FunctionType, 
         builder = ir.IRBuilder(made.append_basic_block("unreached"))
         if stack_nbytes:
             slot = builder.alloca(ir.ArrayType(I32, stack_nbytes // 4))
-            builder._insert(_VolatileStore(builder.block, I32(0), slot))
+            volatile_store(builder, I32(0), slot, 4)  # keeps the slot in the frame
         builder.unreachable()
 
     return function.helper(purpose, type, build, _Given)

@@ -53,7 +53,8 @@ def _attributes(site: Site) -> Pool2D:
     return site.node.attributes
 
 
-def _slides(site: Site) -> tuple[Slide, Slide]:
+def slides_of(site: Site) -> tuple[Slide, Slide]:
+    """A pool's windows along height and width."""
     checks.require_counts(site, (1,))
     data, a = site.input(0), _attributes(site)
     checks.require_rank(site, data, 4)
@@ -62,13 +63,13 @@ def _slides(site: Site) -> tuple[Slide, Slide]:
 
 
 def _infer(site: Site) -> tuple[Shape, ...]:
-    rows, columns = _slides(site)
+    rows, columns = slides_of(site)
     n, _, _, channels = site.input(0).shape
     return ((n, rows.out, columns.out, channels),)
 
 
 def _check(site: Site) -> None:
-    _slides(site)
+    slides_of(site)
     data, out = site.input(0), site.output
     checks.require_dtype(site, data, *(() if site.node.op == "L2_POOL_2D" else QUANTISED), DType.FLOAT32)
     checks.require_same_dtype(site, out, data)
@@ -81,7 +82,7 @@ def _check(site: Site) -> None:
 
 def _require_a_sum(site: Site) -> None:
     """No window may have so many elements that their sum leaves int32."""
-    count = math.prod(min(slide.kernel, slide.size) for slide in _slides(site))
+    count = math.prod(min(slide.kernel, slide.size) for slide in slides_of(site))
     most = INT32_MAX // max(abs(bound) for bound in site.input(0).dtype.limits)
     if site.node.op == "AVERAGE_POOL_2D" and count > most:
         raise site.error(f"the sum of a window of {count} elements leaves int32, that of {most} does not")
@@ -98,7 +99,7 @@ def _taps(rows: Slide, columns: Slide):
 
 def _lower(site: Site, lowering: Lowering, combine: str, initial: Const, term: Callable[[Load], Expr], result: Expr) -> None:
     """One Reduce: space (N, Ho, Wo, C), window (KH, KW); taps outside the input are skipped. `term`: of an element."""
-    rows, columns = _slides(site)
+    rows, columns = slides_of(site)
     data = site.input(0)
     index = (axis(0), rows.index(1, 4), columns.index(2, 5), axis(3))
     leaves = rows.leaves or columns.leaves
@@ -124,7 +125,7 @@ def _totals(site: Site, data: np.ndarray, dtype: type) -> tuple[np.ndarray, np.n
     """The sums of the elements inside each window, in window order, and how many they are, both in `dtype`."""
     shape = _infer(site)[0]
     total, count = np.zeros(shape, dtype), np.zeros((1, *shape[1:3], 1), dtype)
-    for written, read in _taps(*_slides(site)):
+    for written, read in _taps(*slides_of(site)):
         total[written] += data[read]
         count[written] += 1
     return total, count
@@ -161,7 +162,7 @@ def _average_lower(site: Site, lowering: Lowering) -> None:
 
 def _inside(site: Site) -> Expr:
     """How many elements of an output position's window lie inside the input."""
-    rows, columns = _slides(site)
+    rows, columns = slides_of(site)
     return _product(_count(rows, 1), _count(columns, 2))
 
 
@@ -210,7 +211,7 @@ def _lowest(dtype: DType) -> Const:
 
 def _max_compute(site: Site, data: np.ndarray) -> tuple[np.ndarray]:
     largest = np.full(_infer(site)[0], _lowest(site.input(0).dtype).value, data.dtype)
-    for written, read in _taps(*_slides(site)):
+    for written, read in _taps(*slides_of(site)):
         largest[written] = np.where(largest[written] < data[read], data[read], largest[written])
     activation = _attributes(site).activation
     if data.dtype.kind == "f":
@@ -226,11 +227,6 @@ def _max_lower(site: Site, lowering: Lowering) -> None:
         low, high = checks.output_range(site, activation, site.output)
         result = Acc(dtype) if (low, high) == dtype.limits else clamp(Acc(dtype), low, high)
     _lower(site, lowering, "max", _lowest(dtype), lambda element: element, result)
-
-
-def slides_of(site: Site) -> tuple[Slide, Slide]:
-    """A pool's windows along height and width."""
-    return _slides(site)
 
 
 def clamp_of(site: Site) -> tuple[int, int]:

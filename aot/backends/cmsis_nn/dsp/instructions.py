@@ -16,25 +16,10 @@ from llvmlite import ir
 
 from aot.llvm.emission import Carried, KernelFunction
 from aot.llvm.types import I8, I16, I32, I64, POINTER, Builder, Value, known_integer
+from aot.llvm.volatile import volatile_load, volatile_store
 
 REACH = 1020
 """The largest offset of LDRD and STRD, in bytes."""
-
-
-class _VolatileLoad(ir.instructions.LoadInstr):
-    align: int | None
-
-    def descr(self, buf: list[str]) -> None:
-        pointer = self.operands[0]
-        buf.append(f"load volatile {self.type}, ptr {pointer.get_reference()}, align {self.align}\n")
-
-
-class _VolatileStore(ir.instructions.StoreInstr):
-    align: int | None
-
-    def descr(self, buf: list[str]) -> None:
-        value, pointer = self.operands
-        buf.append(f"store volatile {value.type} {value.get_reference()}, ptr {pointer.get_reference()}, align {self.align}\n")
 
 
 class Dsp:
@@ -55,10 +40,7 @@ class Dsp:
         return self.builder.gep(pointer, [offset], source_etype=I8)
 
     def volatile_load(self, pointer: Value, type: ir.Type, align: int) -> Value:
-        load = _VolatileLoad(self.builder.block, pointer, "", typ=type)
-        load.align = align
-        self.builder._insert(load)
-        return load
+        return volatile_load(self.builder, pointer, type, align)
 
     def word(self, pointer: Value, offset: int = 0) -> Value:
         """LDR of an aligned word (volatile)."""
@@ -109,9 +91,7 @@ class Dsp:
         self.builder.store(self.builder.trunc(value, I8), self.at(pointer, offset), align=1)
 
     def volatile_store(self, value: Value, pointer: Value, align: int) -> None:
-        store = _VolatileStore(self.builder.block, value, pointer)
-        store.align = align
-        self.builder._insert(store)
+        volatile_store(self.builder, value, pointer, align)
 
     def stack(self, nwords: int) -> Value:
         """Words on the stack, at a fixed offset from the stack pointer, which needs no register."""
