@@ -1,4 +1,4 @@
-"""Programs of one int8 contraction, with every number at the test's choice.
+"""Programs of one contraction of int8, or int16, with int8, with every number at the test's choice.
 
 Enters: geometry, zero points, multipliers, clamp. Leaves: a Program as operators and fusion would make it.
 """
@@ -6,13 +6,16 @@ Enters: geometry, zero points, multipliers, clamp. Leaves: a Program as operator
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 
 from aot.graph.evaluate import execute
-from aot.graph.expr import Acc, Const, Expr, Load, Requantise, add, affine, axis, cast, clamp, fixed, integer
+from aot.graph.expr import Acc, Binary, Const, Expr, Load, Requantise, add, affine, axis, cast, clamp, fixed, integer, mul
 from aot.graph.ir import DType
+from aot.graph.ops.contraction import aligned
+from aot.graph.ops.wide import Wide
 from aot.graph.primitive import Contract, Geometry
 from aot.lower.program import Buffer, Program
 
@@ -23,7 +26,8 @@ INT8 = DType.INT8
 class Case:
     """A layer. `scales`: the real rescaling of each output channel (one: the same for all; none: of the right size); `padding` is
     top, bottom, left, right; `weight` the largest; `saturated`: weights are -128 or 127; `large_bias`: every third channel has a bias
-    that drowns its sums (a pruned channel)."""
+    that drowns its sums (a pruned channel). `sums`: int16 activations that are added up as TFLite does with a bias of 64 bits ("wide") or
+    of 32 ("double": and rounded twice); there are no zero points then, biases and clamps are those of int8 times 256."""
 
     kind: str = "conv"
     image: tuple[int, int, int, int] = (1, 5, 5, 4)
@@ -42,7 +46,12 @@ class Case:
     weight: int = 127
     saturated: bool = False
     large_bias: bool = False
+    sums: Literal["", "wide", "double"] = ""
     seed: int = 0
+
+    @property
+    def dtype(self) -> DType:
+        return DType.INT16 if self.sums else INT8
 
 
 def quantised_multiplier(scale: float) -> tuple[int, int]:
@@ -66,6 +75,8 @@ def sizes(case: Case) -> tuple[int, int]:
 
 def program_of(case: Case, rest=None, store=None, out_shape=None, extra: Sequence[Buffer] = ()) -> Program:
     """The program. `rest(int8 expression, axes) -> Expr` is fused behind; `store` and `out_shape` retarget the output."""
+    if case.sums:
+        case = replace(case, zero_point=0, out_zero_point=0, low=256 * case.low, high=256 * case.high + 255)
     rng = np.random.default_rng(case.seed)
     n, _, _, depth = case.image
     rows, columns = sizes(case) if case.kind != "dense" else (1, 1)
@@ -81,17 +92,32 @@ def program_of(case: Case, rest=None, store=None, out_shape=None, extra: Sequenc
     if case.saturated:
         weights = np.where(weights < 0, np.int8(-128), np.int8(127))
     deviation = max(1.0, 74 * case.weight / 1.73 * products**0.5)
-    bias = (rng.normal(0, 0.5, channels) * deviation).round().astype(np.int32)
+    bias = (rng.normal(0, 0.5, channels) * deviation * (256 if case.sums else 1)).round().astype(np.int64)
     if case.large_bias:
-        bias[::3] = np.where(rng.random(len(bias[::3])) < 0.5, -(1 << 30), 1 << 30)
+        large = 1 << (40 if case.sums == "wide" and case.seed % 2 else 30)
+        bias[::3] = np.where(rng.random(len(bias[::3])) < 0.5, -large, large)
     scales = case.scales or (70 / deviation * np.exp(rng.normal(0, 0.3, channels)))
     pairs = [quantised_multiplier(float(scale)) for scale in np.broadcast_to(np.asarray(scales, float), channels)]
     constants = {
         "w": weights,
-        "bias": bias,
+        "bias": bias.astype(np.int32),
         "multiplier": np.array([pair[0] for pair in pairs], np.int32),
         "shift": np.array([pair[1] for pair in pairs], np.int32),
     }
+    acc = Acc(DType.INT32)
+    if case.sums == "wide":
+        flat = np.moveaxis(weights, -1 if case.kind == "depthwise" else 0, 0).reshape(channels, -1)
+        reach = (np.abs(flat.astype(np.int64)).sum(1) << 15) + np.abs(bias)
+        acc = Acc(DType.INT32 if reach.max() < 1 << 31 else DType.INT64)
+        factor, shift = (np.array(array, np.int64) for array in zip(*pairs, strict=True))
+        scaling = Wide(np.where(factor < 0x7FFF0000, (factor + (1 << 15)) >> 16, 0x7FFF), 15 - shift, case.low, case.high)
+        scaling = aligned(scaling) if acc.dtype is DType.INT32 else scaling
+        constants = {
+            "w": weights,
+            "bias": bias.astype(acc.dtype.np),
+            "factor": scaling.factor.astype(np.int32),
+            "down": scaling.down.astype(np.int32),
+        }
     if case.kind == "conv":
         space, window, channel = (n, rows, columns, channels), (*case.kernel, depth), axis(3)
         right = Load("w", (axis(3), axis(4), axis(5), axis(6)), INT8)
@@ -104,7 +130,7 @@ def program_of(case: Case, rest=None, store=None, out_shape=None, extra: Sequenc
         space, window, channel = (n, channels), (depth,), axis(1)
         right = Load("w", (axis(1), axis(2)), INT8)
     if case.kind == "dense":
-        left, image_shape = Load("x", (axis(0), axis(2)), INT8), (n, depth)
+        left, image_shape = Load("x", (axis(0), axis(2)), case.dtype), (n, depth)
         geometry = Geometry("dense", (n, 1, 1, depth), (n, 1, 1, channels))
         shape = (n, channels)
     else:
@@ -112,26 +138,36 @@ def program_of(case: Case, rest=None, store=None, out_shape=None, extra: Sequenc
             affine({1 + number: case.stride[number], ky + number: case.dilation[number]}, -case.padding[2 * number])
             for number in range(2)
         ]
-        fill = Const(case.zero_point, INT8) if any(case.padding) else None
-        left, image_shape = Load("x", (axis(0), at[0], at[1], in_channel), INT8, fill), case.image
+        fill = Const(case.zero_point, case.dtype) if any(case.padding) else None
+        left, image_shape = Load("x", (axis(0), at[0], at[1], in_channel), case.dtype, fill), case.image
         multiplier = case.multiplier if case.kind == "depthwise" else 1
         out = (n, rows, columns, channels)
         geometry = Geometry(
             case.kind, case.image, out, case.kernel, case.stride, case.dilation, case.padding[0], case.padding[2], 1, multiplier
         )
         shape = out
-    load = {name: Load(name, (channel,), DType.INT32) for name in ("bias", "multiplier", "shift")}
-    scaled = add(Requantise(Acc(DType.INT32), load["multiplier"], load["shift"]), integer(case.out_zero_point))
-    result: Expr = cast(clamp(scaled, case.low, case.high), INT8)
+    load = {name: Load(name, (channel,), DType(data.dtype.name)) for name, data in constants.items() if name != "w"}
+    if case.sums == "wide":
+        numbers = {}
+        for name in ("factor", "down"):
+            uniform = (constants[name] == constants[name][0]).all()
+            first = int(constants[name][0])
+            numbers[name] = integer(first, DType.INT64) if uniform else cast(load[name], DType.INT64)
+        half = Binary("shl", integer(1, DType.INT64), Binary("sub", numbers["down"], integer(1, DType.INT64)))
+        scaled = add(mul(cast(acc, DType.INT64), numbers["factor"]), half)
+        scaled = cast(Binary("shr", scaled, numbers["down"]), DType.INT32)
+    else:
+        scaled = add(Requantise(acc, load["multiplier"], load["shift"]), integer(case.out_zero_point))
+    result: Expr = cast(clamp(scaled, case.low, case.high), case.dtype)
     own_store = (axis(0), axis(1), axis(2), channel) if case.kind == "depthwise" else ()
     if rest is not None:
         spatial = own_store or tuple(axis(number) for number in range(len(space)))
         result = rest(result, spatial)
-    initial = load["bias"] if case.bias else integer(0)
+    initial = load["bias"] if case.bias else integer(0, acc.dtype)
     used_store = own_store if store is None else store
     contract = Contract("y", space, window, left, right, case.zero_point, 0, initial, result, used_store, geometry)
     names = constants if case.bias else {name: data for name, data in constants.items() if name != "bias"}
-    buffers = [Buffer("x", INT8, image_shape, "input"), *extra, Buffer("y", result.dtype, out_shape or shape, "output")]
+    buffers = [Buffer("x", case.dtype, image_shape, "input"), *extra, Buffer("y", result.dtype, out_shape or shape, "output")]
     buffers += [Buffer(name, DType(data.dtype.name), data.shape, "constant", data=data) for name, data in names.items()]
     return Program("test", tuple(buffers), (contract,), ("x", *(one.name for one in extra if one.role == "input")), ("y",))
 

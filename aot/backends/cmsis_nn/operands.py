@@ -1,4 +1,4 @@
-"""Reading a contraction: what an int8 kernel needs to know, as numbers, or the sentence why no kernel here can take it.
+"""Reading a contraction: what a kernel needs to know, as numbers, or the sentence why no kernel here can take it.
 
 Enters: a Program's instruction. Leaves: `Layer`: constants as arrays by output channel, the requantisation stage, what is fused
 behind it, and how input and output lie in memory.
@@ -13,7 +13,23 @@ from math import prod
 
 import numpy as np
 
-from aot.graph.expr import Acc, Affine, Axis, Binary, Cast, Const, Expr, IndexMap, Load, Requantise, axis, rewrite, walk
+from aot.graph.arithmetic import INT32_MAX, INT32_MIN
+from aot.graph.expr import (
+    Acc,
+    Affine,
+    Axis,
+    Binary,
+    Cast,
+    Const,
+    Expr,
+    IndexMap,
+    Load,
+    Requantise,
+    axis,
+    integer,
+    rewrite,
+    walk,
+)
 from aot.graph.ir import DType
 from aot.graph.primitive import Contract, Geometry, Primitive, store_of
 from aot.lower.indexing import linear, same
@@ -24,7 +40,10 @@ from aot.target import Target
 
 @dataclass(frozen=True)
 class Split:
-    """An instruction's result, cut behind the requantisation to int8. `rest` has `Acc` (int8) for it; None if nothing follows."""
+    """An instruction's result, cut behind the requantisation to `dtype`. `rest` has `Acc` of it; None if nothing follows.
+
+    rounds_once: `Layer.multiplier` says how; `shift` here is to the right.
+    """
 
     multiplier: Expr
     shift: Expr
@@ -32,6 +51,8 @@ class Split:
     low: int
     high: int
     rest: Expr | None
+    dtype: DType = DType.INT8
+    rounds_once: bool = False
 
 
 @dataclass(frozen=True)
@@ -46,8 +67,11 @@ class Layout:
 
 @dataclass(frozen=True)
 class Layer:
-    """An int8 contraction. Arrays are int64; `weights` is (Co, KH, KW, Ci), depthwise (Co, KH, KW); the others are (Co,).
+    """A contraction of int8 or int16 with int8. Arrays are int64; `weights` is (Co, KH, KW, Ci), depthwise (Co, KH, KW); the others are
+    (Co,).
 
+    multiplier, shift (to the left): of `Requantise`; or, where the split rounds once, of the 64-bit (sum * multiplier + half) >> -shift,
+    the multiplier being below 2^15.
     geometry: of a dense layer that of a 1x1 convolution on one row of pixels, of a depthwise layer on one channel that of a
     convolution. beside: fused loads of the element that is stored, in other activations: they need no axes.
     """
@@ -63,6 +87,17 @@ class Layer:
     beside: tuple[Load, ...] = ()
 
     @property
+    def dtype(self) -> DType:
+        """Of the activations that are read, and of what the sums are requantised to."""
+        return self.split.dtype
+
+    @property
+    def fits_int32(self) -> bool:
+        """Whether sums can be added up in int32: they do not leave it, or wrap in the definition, too."""
+        low, high = self.reach
+        return self.instruction.initial.dtype is DType.INT32 or bool((low >= INT32_MIN).all() and (high <= INT32_MAX).all())
+
+    @property
     def folded_bias(self) -> np.ndarray:
         """The bias of a sum over raw inputs: the zero point is taken out at compile time."""
         return self.bias - self.instruction.left_zero_point * self.weights.reshape(len(self.bias), -1).sum(1)
@@ -70,9 +105,9 @@ class Layer:
     @property
     def reach(self) -> tuple[np.ndarray, np.ndarray]:
         """Smallest and largest accumulator of each channel, over all inputs."""
-        zero_point = self.instruction.left_zero_point
+        zero_point, (low, high) = self.instruction.left_zero_point, self.dtype.limits
         flat = self.weights.reshape(len(self.bias), -1)
-        ends = np.stack([flat * (-128 - zero_point), flat * (127 - zero_point)])
+        ends = np.stack([flat * (low - zero_point), flat * (high - zero_point)])
         return self.bias + ends.min(0).sum(1), self.bias + ends.max(0).sum(1)
 
     @property
@@ -94,18 +129,20 @@ class Layer:
 
 
 def split_result(result: Expr) -> Split | None:
-    """Find int8(clamp(requantise(acc, multiplier, shift) + zero_point, low, high)) inside a result; None if it is not there."""
+    """Find int8(clamp(requantise(acc, multiplier, shift) + zero_point, low, high)) inside a result, or what int16 sums become; None if
+    it is not there."""
     for expr in walk(result):
-        stage = _stage(expr)
-        if stage is not None:
-            rest = rewrite(result, lambda node, found=expr: Acc(DType.INT8) if node == found else None)
-            if any(isinstance(node, Acc) and node.dtype is not DType.INT8 for node in walk(rest)):
+        split = _stage(expr)
+        if split is not None:
+            done = Acc(split.dtype)
+            rest = rewrite(result, lambda node, found=expr, done=done: done if node == found else None)
+            if any(isinstance(node, Acc) and node != done for node in walk(rest)):
                 return None
-            return Split(*stage, None if rest == Acc(DType.INT8) else rest)
+            return replace(split, rest=None if rest == done else rest)
     return None
 
 
-def _stage(expr: Expr) -> tuple[Expr, Expr, int, int, int] | None:
+def _stage(expr: Expr) -> Split | None:
     match expr:
         case Cast(
             Binary(
@@ -113,10 +150,33 @@ def _stage(expr: Expr) -> tuple[Expr, Expr, int, int, int] | None:
                 Binary("max", Binary("add", Requantise(Acc(DType.INT32), multiplier, shift), Const(zero_point)), Const(low)),
                 Const(high),
             ),
-            DType.INT8,
+            DType.INT8 | DType.INT16 as dtype,
         ):
-            return multiplier, shift, int(zero_point), int(low), int(high)
+            return Split(multiplier, shift, int(zero_point), int(low), int(high), None, dtype)
+        case Cast(
+            Binary(
+                "min",
+                Binary(
+                    "max",
+                    Cast(Binary("shr", Binary("add", Binary("mul", total, factor), half), down), DType.INT32),
+                    Const(low),
+                ),
+                Const(high),
+            ),
+            DType.INT16,
+        ) if _is_sum(total) and half == _half(down):
+            return Split(factor, down, 0, int(low), int(high), None, DType.INT16, True)
     return None
+
+
+def _is_sum(expr: Expr) -> bool:
+    """Whether it is the accumulator as int64."""
+    return expr == Acc(DType.INT64) or expr == Cast(Acc(DType.INT32), DType.INT64)
+
+
+def _half(down: Expr) -> Expr:
+    """2^(down - 1), as `aot.graph.ops.wide` writes it."""
+    return Binary("shl", integer(1, DType.INT64), Binary("sub", down, integer(1, DType.INT64)))
 
 
 HELIUM_TAPS = 128
@@ -124,8 +184,11 @@ HELIUM_TAPS = 128
 _ABILITIES = {"dsp": "DSP extension (SMLAD)", "mve": "Helium (MVE)"}
 
 
-def read_layer(program: Program, instruction: Primitive, target: Target, kind: str, needs: str = "") -> Layer | str:
-    """The layer behind a contraction of geometry `kind` for a kernel that needs this ability of the target, or why it is not one."""
+def read_layer(
+    program: Program, instruction: Primitive, target: Target, kind: str, needs: str = "", takes: tuple[DType, ...] = (DType.INT8,)
+) -> Layer | str:
+    """The layer behind a contraction of geometry `kind` for a kernel that needs this ability of the target and takes these activations,
+    or why it is not one."""
     if not isinstance(instruction, Contract) or instruction.geometry is None or _common(instruction.geometry).kind != kind:
         return f"not a {kind} layer"
     if needs and needs not in target.has:
@@ -135,17 +198,18 @@ def read_layer(program: Program, instruction: Primitive, target: Target, kind: s
     if prod(instruction.space) * prod(instruction.window) == 0:
         return "it has no elements"
     geometry = instruction.geometry
-    if (program[instruction.left.buffer].dtype, program[instruction.right.buffer].dtype) != (DType.INT8, DType.INT8):
-        return f"{program[instruction.left.buffer].dtype} activations: the kernels are for int8"
+    dtype = program[instruction.left.buffer].dtype
+    if dtype not in takes or program[instruction.right.buffer].dtype is not DType.INT8:
+        return f"{dtype} activations: the kernels are for {' and '.join(map(str, takes))}"
     if geometry.groups != 1:
         return f"grouped convolution ({geometry.groups} groups)"
     if instruction.right_zero_point:
         return f"weights with a zero point ({instruction.right_zero_point})"
     split = split_result(instruction.result)
-    if split is None:
-        return "its result does not begin with a requantisation to int8"
-    if not -128 <= split.low <= split.high <= 127:
-        return f"the clamp [{split.low}, {split.high}] is not inside int8"
+    if split is None or split.dtype is not dtype:
+        return f"its result does not begin with a requantisation to {dtype}"
+    if not dtype.limits[0] <= split.low <= split.high <= dtype.limits[1]:
+        return f"the clamp [{split.low}, {split.high}] is not inside {dtype}"
     return _with_constants(program, instruction, _common(geometry), split)
 
 
@@ -174,7 +238,13 @@ def _with_constants(program: Program, instruction: Contract, geometry: Geometry,
     bias, multiplier, shift = (found[name].reshape(-1) for name in ("bias", "multiplier", "shift"))  # type: ignore[union-attr]
     if multiplier.min() < 0:
         return "a negative multiplier"
-    if shift.min() < -31 or shift.max() > 30:
+    if split.rounds_once:
+        multiplier, shift = _reduced(multiplier, -shift)
+        if multiplier.max() >= 1 << 15 or shift.min() < -62 or shift.max() > -1:
+            return (
+                f"multipliers to {multiplier.max()} (at most 15 bits), shifts from {shift.min()} to {shift.max()} (1 to 62 right)"
+            )
+    elif shift.min() < -31 or shift.max() > 30:
         return f"shifts from {shift.min()} to {shift.max()} (at most 31 right, 30 left)"
     out = _layout(program, instruction, geometry)
     if isinstance(out, str):
@@ -191,6 +261,14 @@ def _with_constants(program: Program, instruction: Contract, geometry: Geometry,
     return Layer(instruction, geometry, shaped, bias, multiplier, shift, split, out, beside)
 
 
+def _reduced(multiplier: np.ndarray, shift: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The same scales with multipliers below 2^15: what was moved to the left for the sake of one shift is moved back."""
+    for _ in range(16):
+        even = (multiplier >= 1 << 15) & (multiplier % 2 == 0)
+        multiplier, shift = np.where(even, multiplier >> 1, multiplier), shift + even
+    return multiplier, shift
+
+
 def _channel_axes(instruction: Contract) -> range:
     """The space axes that make up the output channel: (C, M) of a depthwise layer, else the last."""
     rank = len(instruction.space)
@@ -204,6 +282,8 @@ def _tabulate(program: Program, expr: Expr, instruction: Contract, axes: Sequenc
     shape = tuple(extents[number] for number in axes)
     if isinstance(expr, Const):
         return np.full(shape, int(expr.value), np.int64)
+    if isinstance(expr, Cast) and expr.dtype is DType.INT64:
+        expr = expr.x
     if not isinstance(expr, Load) or expr.fill is not None:
         return None
     owner = program[program.storage(expr.buffer)]
