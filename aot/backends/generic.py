@@ -10,10 +10,11 @@ from aot.graph.ir import DType
 from aot.graph.primitive import Call, Control, Primitive, reads, writes
 from aot.llvm.calls import arguments_of, call_constants, emit_call
 from aot.llvm.expressions import table_data, table_name, uniform
-from aot.llvm.loops import emit_generic, row_axis, tables_of
+from aot.llvm.loops import emit_generic, tables_of
 from aot.lower.implementation import Backend, Implementation, Kernel, Rows
 from aot.lower.inplace import elementwise_overwrites
 from aot.lower.program import Buffer, Program
+from aot.lower.rows import row_axis
 from aot.target import Target
 
 

@@ -20,6 +20,7 @@ from aot.llvm.emission import Index, KernelFunction
 from aot.llvm.expressions import Scalars, index_range, straighten, uniform
 from aot.llvm.types import I32, Value, constant
 from aot.lower.indexing import strides
+from aot.lower.rows import row_axis
 
 
 def emit_generic(function: KernelFunction) -> None:
@@ -29,11 +30,6 @@ def emit_generic(function: KernelFunction) -> None:
         raise InternalError(f"{describe(instruction)} has no generic code")
     if 0 not in instruction.space:
         Nest(function, instruction).emit()
-
-
-def row_axis(space: Sequence[int]) -> int | None:
-    """The axis that rows count: the first with more than one position, but for the last axis (or none at all)."""
-    return next((number for number, extent in enumerate(space[:-1]) if extent != 1), None)
 
 
 @dataclass

@@ -23,11 +23,26 @@ Style = Literal["generic", "ordered"]
 @dataclass(frozen=True)
 class Rows:
     """The row contract. `count` output rows; each step makes a multiple of `per_step` of them (or the last ones);
-    output rows [y0, y1) read input rows `needs(y0, y1)` of each activation operand (None: the whole of it)."""
+    output rows [y0, y1) read input rows `needs(y0, y1)` of each activation operand (None: the whole of it).
+
+    accumulates: rows are those of a Reduce's window instead; the step with y0 == 0 sets the output, each later one adds to it.
+    in_order: a call for many rows touches them in the order in which steps of `per_step` rows would.
+    """
 
     count: int = 1
     per_step: int = 1
     needs: Callable[[int, int], tuple[int, int]] | None = None
+    accumulates: bool = False
+    in_order: bool = True
+
+
+Overlap = Literal["same", "forward", "anywhere"]
+"""How the rows that a step writes may share bytes with rows that it reads, and that nothing reads later.
+
+same: only byte on byte, with rows of equal size: element i is read before element i is written. forward: pixels run upwards, and a block
+of them is read before it is written: the output may start at or below the input, by as much as its row is larger. anywhere: all that a
+step of `per_step` rows reads is copied away before its first store.
+"""
 
 
 @dataclass(frozen=True)
@@ -48,6 +63,8 @@ class Implementation:
     constants: what it reads of read-only data, packed for it (weights, bias, tables); they replace the instruction's own constants.
     scratch_nbytes: planned memory alive only during a step (4-byte aligned; 8 with `scratch_align`).
     overwrites: of `reads`, those whose storage `writes[0]` may take over at the same address (element i is read before i is written).
+    overlap: for `reads` how `writes[0]`'s rows may lie on rows that a step reads last. scatters: of `reads` and `writes`, those of which
+    a step may touch several rows that do not follow each other in memory: it then gets a table of their addresses.
     cost: what the kernel's author expects of it, for choosing among several; None: nothing is known. variant: what tells it from
     the kernel's other implementations of the instruction.
     emit(function): fills the function's body; `function` is `aot.llvm.emission.KernelFunction`.
@@ -62,6 +79,8 @@ class Implementation:
     scratch_nbytes: int = 0
     scratch_align: int = 4
     overwrites: tuple[str, ...] = ()
+    overlap: tuple[tuple[str, Overlap], ...] = ()
+    scatters: tuple[str, ...] = ()
     rows: Rows = Rows()
     style: Style = "generic"
     notes: tuple[str, ...] = ()

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from aot.graph.primitive import Control
 from aot.lower.implementation import Choice, Implementation
+from aot.lower.rows import touched
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -74,7 +75,10 @@ class Lifetime:
 
 @dataclass(frozen=True)
 class Plan:
-    """Offsets in the workspace, in bytes. `takes_over` maps a storage to the one whose bytes it continues (in place)."""
+    """Offsets in the workspace, in bytes. `takes_over` maps a storage to the one whose bytes it continues (in place).
+
+    rows: the storages that lie scattered, row by row, and the offset of each row; they have no other offset.
+    """
 
     schedule: Schedule
     lifetimes: tuple[Lifetime, ...]
@@ -84,6 +88,25 @@ class Plan:
     takes_over: tuple[tuple[str, str], ...] = ()
     method: str = ""
     align: int = 4
+    rows: tuple[tuple[str, tuple[int, ...]], ...] = ()
+
+    @cached_property
+    def row_offsets(self) -> Mapping[str, tuple[int, ...]]:
+        """Offset of each row of the storages that lie scattered."""
+        return dict(self.rows)
+
+    def tables(self, position: int) -> frozenset[str]:
+        """The buffers that the implementation at this position gets as tables of row addresses: those that lie scattered, and of which
+        some step touches several rows. (Of the others it gets where their first row would be, if all were where the touched one is.)"""
+        program, rows = self.schedule.program, self.schedule.choices[position].implementation.rows
+        chosen = self.schedule.choices[position].implementation
+        steps = [step for step in self.schedule.steps if step.position == position]
+        return frozenset(
+            name
+            for name in (*chosen.reads, *chosen.writes)
+            if program.storage(name) in self.row_offsets
+            and any(len(touched(program, chosen.instruction, name, step.y0, step.y1, rows.accumulates)) > 1 for step in steps)
+        )
 
     @cached_property
     def offset_of(self) -> Mapping[str, int]:

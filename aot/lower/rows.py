@@ -1,0 +1,100 @@
+"""Rows: which rows of its buffers an instruction touches while it makes some of its output rows.
+
+Enters: a Program's instructions. Leaves: ranges of row numbers.
+Invariant: the answer follows from the index maps alone, never from what a kernel says; it may be too large, never too small.
+
+A buffer's rows are equal, consecutive parts of its bytes: one for each position of its first axis of more than one position (the last
+axis does not count). An instruction's rows are those of its space, or, where a reduction accumulates in its output, of its window.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aot.graph.expr import Affine, Lookup, walk
+from aot.graph.primitive import Call, Control, Reduce, expressions, loads_of, store_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from aot.graph.expr import IndexMap
+    from aot.graph.primitive import Loop, Primitive
+    from aot.lower.program import Buffer, Program
+
+
+def row_axis(shape: Sequence[int]) -> int | None:
+    """The axis that rows count: the first with more than one position, but for the last axis (or none at all)."""
+    return next((number for number, extent in enumerate(shape[:-1]) if extent != 1), None)
+
+
+def row_count(buffer: Buffer) -> int:
+    """Rows that a buffer is made of."""
+    axis = row_axis(buffer.shape)
+    return 1 if axis is None else max(buffer.shape[axis], 1)
+
+
+def row_nbytes(buffer: Buffer) -> int:
+    return buffer.nbytes // row_count(buffer)
+
+
+def touched(program: Program, instruction: Primitive, name: str, y0: int, y1: int, accumulates: bool = False) -> range:
+    """The rows of the storage of `name` that rows [y0, y1) of an instruction read or write through any of its views.
+
+    All of them where a view is divided otherwise, or where an index is not known.
+    """
+    storage = program.storage(name)
+    whole = range(row_count(program[storage]))
+    if isinstance(instruction, Call | Control) or len(whole) == 1:
+        return whole
+    axis = _instruction_axis(instruction, accumulates)
+    accesses = [(load.buffer, load.index) for load in loads_of(instruction) if program.storage(load.buffer) == storage]
+    if program.storage(instruction.out) == storage:
+        accesses.append((instruction.out, store_of(instruction)))
+    looked_up = any(program.storage(one.buffer) == storage for one in _lookups(instruction))
+    if axis is None or looked_up or any(not _alike(program[view], program[storage]) for view, _ in accesses):
+        return whole
+    extents = (*instruction.space, *getattr(instruction, "window", ()))
+    spans = [_span(program[view], index, extents, axis, range(y0, y1)) for view, index in accesses]
+    spans = [span for span in spans if span]
+    if not spans:
+        return range(0)
+    return range(max(min(span.start for span in spans), 0), min(max(span.stop for span in spans), whole.stop))
+
+
+def instruction_rows(instruction: Loop, accumulates: bool = False) -> int:
+    """Rows that an instruction can be divided in."""
+    axis = _instruction_axis(instruction, accumulates)
+    return 1 if axis is None else (*instruction.space, *getattr(instruction, "window", ()))[axis]
+
+
+def _instruction_axis(instruction: Loop, accumulates: bool) -> int | None:
+    """The axis, of space and window together, that an instruction's rows count."""
+    if not accumulates:
+        return row_axis(instruction.space)
+    assert isinstance(instruction, Reduce)
+    inner = next((number for number, extent in enumerate(instruction.window) if extent != 1), None)
+    return None if inner is None else len(instruction.space) + inner
+
+
+def _lookups(instruction: Loop) -> list[Lookup]:
+    return [node for root in expressions(instruction) for node in walk(root) if isinstance(node, Lookup)]
+
+
+def _alike(view: Buffer, storage: Buffer) -> bool:
+    return not view.is_window and row_count(view) == row_count(storage)
+
+
+def _span(buffer: Buffer, index: Sequence[IndexMap], extents: Sequence[int], axis: int, rows: range) -> range:
+    """The rows (not clipped) that an index reaches while the axis runs over `rows`."""
+    number = row_axis(buffer.shape)
+    assert number is not None
+    position = index[number]
+    if not isinstance(position, Affine):
+        entries = position.entries[rows.start : rows.stop] if position.axis == axis else position.entries[: extents[position.axis]]
+        return range(min(entries), max(entries) + 1) if entries else range(0)
+    low = high = position.offset
+    for at, coefficient in position.terms:
+        first, last = (rows.start, rows.stop - 1) if at == axis else (0, extents[at] - 1)
+        ends = sorted((coefficient * first, coefficient * last))
+        low, high = low + ends[0], high + ends[1]
+    return range(low, high + 1)
