@@ -80,3 +80,13 @@ def test_costs(case: Case) -> None:
         code = cost.code_nbytes + sum(nbytes for _, nbytes in cost.shared)
         assert abs(cost.instructions / outcome.instructions - 1) < 0.06, implementation.variant
         assert abs(code - outcome.code_nbytes) < max(160, 0.25 * outcome.code_nbytes), implementation.variant
+
+
+@pytest.mark.parametrize(("case", "ceiling"), [(LAYERS[0], 0.80), (LAYERS[5], 1.0)], ids=str)
+def test_int16_weights(case: Case, ceiling: float) -> None:
+    """The fastest variant has int16 weights, where several pixels use them at a time."""
+    program = program_of(case)
+    fastest = min(variants(program), key=lambda one: one.cost.instructions if one.cost else 0)
+    assert fastest.variant.endswith("int16 weights")
+    outcome = emulator.run(program, fastest, M4, inputs_of(program))
+    assert outcome.instructions / program.instructions[0].geometry.macs <= ceiling

@@ -16,7 +16,7 @@ import numpy as np
 from aot.backends.cmsis_nn.dsp.costs import core, gathered
 from aot.backends.cmsis_nn.dsp.finish import Finish, finish_block
 from aot.backends.cmsis_nn.dsp.gather import Patches, Pixels, gather_run
-from aot.backends.cmsis_nn.dsp.packing import Packed, Solution, Tile, pack, paired, solution
+from aot.backends.cmsis_nn.dsp.packing import Packed, Tile, pack, paired, solution
 from aot.backends.cmsis_nn.dsp.product import Core, Placement
 from aot.backends.cmsis_nn.dsp.spread import Spread, without_constants
 from aot.backends.cmsis_nn.fused import operands_of
@@ -39,6 +39,7 @@ _TAIL_UNROLL = 8
 _SLOTS_NBYTES = 4096  # of scratch that blocks of more than two pixels may take
 _MOST_UNROLL = 40
 _STRAIGHT = 64  # words of four slots that LDRD reaches
+_WIDE_STRAIGHT = 64  # words of four slots, or of a pair's int16 weights, that LDRD reaches
 _SHORT = (16, 8)
 _LONG, _AMPLE_NBYTES = 24, 4096  # words from which a layer shares the code of longer ones, unless its share of code is ample
 
@@ -89,8 +90,7 @@ def claim_dense(program: Program, instruction: Primitive, target: Target) -> tup
 def _implementations(program: Program, layer: Layer, kernel: str) -> tuple[Implementation, ...]:
     """The layer in several tilings, the preferred one first."""
     varying, spread = without_constants(layer)
-    solved = solution(varying)
-    return tuple(_implementation(program, layer, plan, kernel) for plan in _plans(program, varying, spread, solved))
+    return tuple(_implementation(program, layer, plan, kernel) for plan in _plans(program, varying, spread))
 
 
 def _implementation(program: Program, layer: Layer, plan: _Plan, kernel: str) -> Implementation:
@@ -114,7 +114,7 @@ def _implementation(program: Program, layer: Layer, plan: _Plan, kernel: str) ->
         style="ordered",
         cost=plan.cost,
         notes=tuple(notes),
-        variant=f"{tile.pixels} x {2 * tile.pairs}, {tile.unroll} words a turn{', shared' if tile.share_code else ''}",
+        variant=tile.variant,
     )
 
 
@@ -205,7 +205,7 @@ class _Plan:
     @property
     def tail_unroll(self) -> int:
         """Words in a turn of the loop over single pixels at the end."""
-        steps = range(_TAIL_UNROLL, 0, -1 if self.packed.interleaved else -2)  # plain weights come for two words at a time
+        steps = range(_TAIL_UNROLL, 0, -2 if self.packed.is_plain else -1)
         return next(step for step in steps if self.tile.words % step == 0)
 
     def needs(self, y0: int, y1: int) -> tuple[int, int]:
@@ -221,8 +221,9 @@ def needed_rows(layer: Layer, y0: int, y1: int) -> tuple[int, int]:
     return max(0, min(first, g.input[1] - 1)), max(min(last, g.input[1]), 1)
 
 
-def _plans(program: Program, layer: Layer, spread: Spread | None, solved: Solution) -> list[_Plan]:
-    """The preferred plan, one with more straight code, and one with less code, that layers of all sizes share."""
+def _plans(program: Program, layer: Layer, spread: Spread | None) -> list[_Plan]:
+    """The preferred plan, one with more straight code, one with less code, that layers of all sizes share, and one with int16 weights
+    where several pixels at a time pay for them."""
     patches = Patches.of(layer)
     by_rows = bool(layer.rest_axes & layer.pixel_axes) or layer.out.row not in (0, layer.geometry.output[2] * layer.out.pixel)
     _, height, width, _ = layer.geometry.output
@@ -233,17 +234,21 @@ def _plans(program: Program, layer: Layer, spread: Spread | None, solved: Soluti
     pixels, pairs = min(choices, key=lambda choice: block_instructions(words, run, *choice))
     share = code_share(program, layer)
     straight = [(pixels, pairs, _STRAIGHT), *([(2, 2, 2 * _STRAIGHT)] if (2, 2) in choices and words >= _STRAIGHT else [])]
+    solutions = {wide: solution(layer, wide) for wide in (False, True)}
 
     def planned(tile: Callable[[bool], Tile], pixels: int) -> _Plan:
         rows_per_step = 2 if not by_rows and height % 2 == 0 and width % pixels and 2 * width % pixels == 0 else 1
         made = tile(_has_tail(layer, pixels, by_rows, rows_per_step))
-        return _Plan(layer, patches, pack(layer, patches.order, made, solved), by_rows, rows_per_step, spread)
+        return _Plan(layer, patches, pack(layer, patches.order, made, solutions[made.wide]), by_rows, rows_per_step, spread)
 
     plans = [planned(lambda tail: _tile(words, pixels, pairs, share, tail), pixels)]
     for across, deep, most in straight:
         plans.append(planned(lambda tail, turn=(across, deep, most): _equal_turns(words, *turn, tail, False), across))
     for most in _SHORT:
         plans.append(planned(lambda tail, most=most: _equal_turns(words, pixels, pairs, most, tail, True), pixels))
+    if pixels > 1:
+        most = _WIDE_STRAIGHT // pairs
+        plans.append(planned(lambda tail: replace(_equal_turns(words, pixels, pairs, most, tail, False), wide=True), pixels))
     return list({plan.tile: plan for plan in reversed(plans)}.values())[::-1]
 
 

@@ -48,9 +48,10 @@ def core(layer: Layer, packed: Packed, pixels: int, stride: int, unroll: int) ->
     tile = packed.tile
     pairs, turns = tile.pairs, tile.words // unroll
     is_long = turns > 1 or (tile.share_code and unroll == tile.unroll)
-    loads = 1 if packed.interleaved and pairs == 1 and pixels > 2 else pairs / 2
+    loads = 1 if packed.interleaved and pairs == 1 and pixels > 2 else pairs if tile.wide else pairs / 2
+    expanded = pairs if packed.interleaved else 2 * pairs if packed.is_plain else 0
     slots = pixels // 2 + (pixels % 2) * (1 if stride > 1 else 0.5)
-    body = unroll * (2 * pixels * pairs + (pairs if packed.interleaved else 2 * pairs) + loads + slots)
+    body = unroll * (2 * pixels * pairs + expanded + loads + slots)
     each = 2 * (requantised(packed.form) + 1 + fused(layer)) + (1 if packed.interleaved else 0)
     finish = pairs * (packed.constant_count + pixels * each)
     head = pairs + 2 * pairs * (pixels - 1) + (8 if is_long else 4)

@@ -2,11 +2,12 @@
 
 Enters: weights by channel, a requantisation form. Leaves: int32 words, group by group: biases, weights, requantisation constants
 (these once, before all groups, where they are the same for every pair).
-Invariant: SMLAD over a group's words leaves 256 * A + B and B in two accumulators (interleaved), or A and B themselves (plain).
+Invariant: SMLAD over a group's words leaves 256 * A + B and B in two accumulators (interleaved), or A and B themselves (plain, wide).
 
 Interleaved: a half is 256 * a + b for weights a, b of the two channels, so that SMLAD(word, x) sums 256 * A + B,
 SMLAD(SXTB16(word), x) sums B, and their difference is 256 * A modulo 2^32: exact while A stays inside 24 bits, which is proved for
-each channel from its weights. Plain: four bytes of one channel, expanded as activations are.
+each channel from its weights. Plain: four bytes of one channel, expanded as activations are. Wide: int16, which SMLAD takes as they
+are, in twice the bytes.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _ROOM = (1 << 23) - (1 << 18)  # A's range, with room for the solver's delta
 class Tile:
     """What one turn of the inner loops computes: `pixels` times `pairs` of channels, `unroll` words of a slot in each of `turns`.
 
-    share_code: prefer code that layers of other sizes can use too, although it is a little slower.
+    share_code: prefer code that layers of other sizes can use too, although it is a little slower. wide: weights are int16.
     """
 
     pixels: int
@@ -34,11 +35,18 @@ class Tile:
     unroll: int
     turns: int
     share_code: bool = False
+    wide: bool = False
 
     @property
     def words(self) -> int:
         """Words of a slot, padding included."""
         return self.unroll * self.turns
+
+    @property
+    def variant(self) -> str:
+        """What tells a layer's tilings apart."""
+        rest = (", shared" if self.share_code else "") + (", int16 weights" if self.wide else "")
+        return f"{self.pixels} x {2 * self.pairs}, {self.unroll} words a turn{rest}"
 
 
 @dataclass(frozen=True)
@@ -63,9 +71,19 @@ class Packed:
         return self.channels[-1] == self.channels[-2]
 
     @property
+    def is_plain(self) -> bool:
+        """Whether weights are bytes of one channel, which come for two words of a slot at a time."""
+        return not self.interleaved and not self.tile.wide
+
+    @property
     def header_nbytes(self) -> int:
         """Biases at the start of a group."""
         return 8 * self.tile.pairs
+
+    @property
+    def word_nbytes(self) -> int:
+        """Weights of a group for one word of a slot."""
+        return (8 if self.tile.wide else 4) * self.tile.pairs
 
     @property
     def constant_count(self) -> int:
@@ -79,6 +97,7 @@ class Packed:
             self.is_odd and (self.groups == 1),
             self.is_odd,
             self.interleaved,
+            self.tile.wide,
             self.common,
             tuple(place.code for place in self.places),
         )
@@ -95,8 +114,8 @@ def paired(count: int) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Solution:
-    """A layer's requantisation, for all packings of it. live: the channels with more than one output. unified: the same with one set of
-    constants for all pairs, if there is one."""
+    """A layer's requantisation, for all packings of it with int8 weights, or all with int16 ones. live: the channels with more than one
+    output. unified: the same with one set of constants for all pairs, if there is one."""
 
     channels: tuple[int, ...]
     live: np.ndarray
@@ -105,21 +124,21 @@ class Solution:
     unified: Form | None
 
 
-def solution(layer: Layer) -> Solution:
-    """Solve the requantisation, for interleaved channels if that can be proved."""
+def solution(layer: Layer, wide: bool = False) -> Solution:
+    """Solve the requantisation; of int8 weights for interleaved channels if that can be proved."""
     channels = paired(len(layer.bias))
     stage = stage_of(layer, channels)
     live = varies(stage)
     weights = layer.weights.reshape(len(layer.bias), -1)[list(channels)]
-    form, interleaved = _solved(stage, weights, live)
+    form, interleaved = (_solve_apart(stage), False) if wide else _solved(stage, weights, live)
     return Solution(channels, live, form, interleaved, _unified(stage, weights, form, interleaved))
 
 
 def pack(layer: Layer, order: np.ndarray, tile: Tile, solved: Solution | None = None, centred: bool = False) -> Packed:
-    """Pack, interleaved if that can be proved. `order`: the input of each half of a slot, -1 for none; `tile.words`, an even number,
-    covers it. A channel with only one output gets weights of 0. solved: `solution(layer)`, where it is known already. centred: slots
-    hold inputs less their zero point."""
-    solved = solved or solution(layer)
+    """Pack; int8 weights interleaved if that can be proved. `order`: the input of each half of a slot, -1 for none; `tile.words`, an even
+    number, covers it. A channel with only one output gets weights of 0. solved: the layer's `solution`, where it is known already.
+    centred: slots hold inputs less their zero point."""
+    solved = solved or solution(layer, tile.wide)
     channels, live, form, interleaved = solved.channels, solved.live, solved.form, solved.interleaved
     weights = layer.weights.reshape(len(layer.bias), -1)[list(channels)]
     same = solved.unified if len(channels) > 2 * tile.pairs else None  # several groups would read them
@@ -127,7 +146,7 @@ def pack(layer: Layer, order: np.ndarray, tile: Tile, solved: Solution | None = 
     matters = np.ones(len(channels), bool) if form.kind == "exact" or same is not None else live
     bias = np.where(matters, (layer.bias if centred else layer.folded_bias)[list(channels)] + form.delta, 0)
     ordered = _ordered(weights * matters[:, None], order, 2 * tile.words)
-    words = _interleaved(ordered) if interleaved else _plain(ordered)
+    words = _interleaved(ordered) if interleaved else _wide(ordered) if tile.wide else _plain(ordered)
     header = np.stack([256 * bias[0::2] + bias[1::2] if interleaved else bias[0::2], bias[1::2]], 1)
     constants = np.array([constants_of_form(form, n) for n in range(len(channels))], np.int64)
     step = 1 if interleaved else 2
@@ -140,12 +159,16 @@ def pack(layer: Layer, order: np.ndarray, tile: Tile, solved: Solution | None = 
 def _solved(stage: Stage, weights: np.ndarray, live: np.ndarray) -> tuple[Form, bool]:
     """The form, and whether channels are interleaved: every half fits int16, every first channel that varies 24 bits."""
     first = np.arange(stage.channels) % 2 == 0
-    zeros, eights = np.zeros(stage.channels, np.int64), np.full(stage.channels, 8)
     if _halves_fit(weights * live[:, None]) and (_narrow(stage) | ~live)[first].all():
-        form = solve(stage, (np.where(first, 8, 0), eights))
+        form = solve(stage, (np.where(first, 8, 0), np.full(stage.channels, 8)))
         if form.kind != "exact" or _all_fit(stage, weights):
             return form, True
-    return solve(stage, (zeros, eights)), False
+    return _solve_apart(stage), False
+
+
+def _solve_apart(stage: Stage) -> Form:
+    """The form for channels that each have an accumulator of their own."""
+    return solve(stage, (np.zeros(stage.channels, np.int64), np.full(stage.channels, 8)))
 
 
 def _unified(stage: Stage, weights: np.ndarray, form: Form, interleaved: bool) -> Form | None:
@@ -192,6 +215,13 @@ def _plain(weights: np.ndarray) -> np.ndarray:
     quads = weights.reshape(len(weights), -1, 4)[:, :, [0, 2, 1, 3]] & 0xFF
     packed = quads @ (1 << np.array([0, 8, 16, 24]))
     return np.stack([packed[0::2], packed[1::2]], 2).reshape(len(weights) // 2, -1)
+
+
+def _wide(weights: np.ndarray) -> np.ndarray:
+    """(pairs, words): for every word of a slot, two halves of the first and two of the second channel."""
+    halves = weights & 0xFFFF
+    words = halves[:, 0::2] | halves[:, 1::2] << 16
+    return np.stack([words[0::2], words[1::2]], 2).reshape(len(weights) // 2, -1)
 
 
 def _grouped(header: np.ndarray, words: np.ndarray, constants: np.ndarray, tile: Tile) -> np.ndarray:

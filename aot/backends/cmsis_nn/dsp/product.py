@@ -4,7 +4,7 @@ Enters: packed weights and where slots, weights and outputs lie. Leaves: the loo
 Invariant: at most eight accumulators are alive, which with weights, pixels and two pointers fill the registers and no more.
 
 Cost of the inner loop for a word of 4 pixels and 2 channels: LDR weights, SXTB16, 2 LDRD pixels, 8 SMLAD = 12 instructions for 16
-products.
+products; with wide weights LDRD weights, 2 LDRD pixels, 8 SMLAD = 11.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Core:
     partial: bool = False
 
     def __post_init__(self) -> None:
-        if self.packed.tile.words % self.unroll or (self.unroll % 2 and not self.packed.interleaved):
+        if self.packed.tile.words % self.unroll or (self.unroll % 2 and self.packed.is_plain):
             raise InternalError(f"a slot of {self.packed.tile.words} words in turns of {self.unroll}")
 
     @property
@@ -111,7 +111,7 @@ class Core:
         sums = [[bias] * self.pixels for bias in biases]
         if not self.is_long:
             self._turn(dsp, weights, header, place.slots, sums)
-            return sums, dsp.at(weights, header + 4 * tile.pairs * tile.words)
+            return sums, dsp.at(weights, header + self.packed.word_nbytes * tile.words)
         flat = [acc for pixels in sums for acc in pixels]
         start = dsp.at(dsp.at(weights, header), place.before)
         with dsp.repeat(turns, [start, place.slots, *flat]) as carried:
@@ -119,7 +119,7 @@ class Core:
             sums = [accs[first : first + self.pixels] for first in range(0, len(accs), self.pixels)]
             self._turn(dsp, words, 0, pixels, sums)
             flat = [acc for each in sums for acc in each]
-            carried.next = (dsp.at(words, 4 * tile.pairs * self.unroll), dsp.at(pixels, self.turn_nbytes), *flat)
+            carried.next = (dsp.at(words, self.packed.word_nbytes * self.unroll), dsp.at(pixels, self.turn_nbytes), *flat)
         words, _, *accs = carried.results
         return [list(accs[first : first + self.pixels]) for first in range(0, len(accs), self.pixels)], dsp.at(words, place.after)
 
@@ -174,6 +174,18 @@ class Core:
             expand = dsp.sxtb16_odd if word % 2 else dsp.sxtb16
             return [lambda w=w: expand(w) for w in loaded]
 
+        def read_wide(word: int) -> list[Expansion]:
+            seconds: list[Value] = []
+
+            def first(pair: int) -> Value:
+                one, other = dsp.pair(weights, offset + 8 * (word * pairs + pair))
+                seconds.append(other)
+                return one
+
+            return [half for pair in range(pairs) for half in (lambda pair=pair: first(pair), seconds.pop)]
+
+        if self.packed.tile.wide:
+            return read_wide
         return read if self.packed.interleaved else read_plain
 
     def _finish(
