@@ -35,7 +35,7 @@ from aot.llvm.module import EmittedObject, EntrySource, emit_bundle
 from aot.lower.build import build_program
 from aot.lower.check import check_plan
 from aot.lower.expose import expose
-from aot.lower.fuse import LOWER_PASSES, fuse
+from aot.lower.fuse import LOWER_PASSES, LowerPasses, fuse
 from aot.lower.implementation import Backend, Choice, Implementation
 from aot.lower.lifetime import Io
 from aot.lower.place import plan as place
@@ -127,7 +127,7 @@ def compile_model(model: Model, target: Target, backend: Backend, options: Optio
     graphs = entry_graphs(model, name)
     several = len(graphs) > 1
     prepared = [prepare(graph, shapes_of(graph, model, options), observe, several) for _, graph in graphs]
-    programs = [lower(graph, options, observe, operators) for graph in prepared]
+    programs = [lower(graph, options, observe, operators, backend.passes) for graph in prepared]
     state = lay_out_state(programs)
     backends = [library_backend(backend, graph, target) if calls_library else backend for graph in prepared]
     every = [survey(program, chosen, GENERIC, target) for program, chosen in zip(programs, backends, strict=True)]
@@ -193,12 +193,18 @@ def _input_names(graph: Graph) -> set[str]:
     return {text for name in graph.inputs for text in (name, graph[name].label)}
 
 
-def lower(graph: Graph, options: Options, observe: Observer, operators: Mapping[str, Operator] = OPERATORS) -> Program:
+def lower(
+    graph: Graph,
+    options: Options,
+    observe: Observer,
+    operators: Mapping[str, Operator] = OPERATORS,
+    passes: LowerPasses = LOWER_PASSES,
+) -> Program:
     """Graph -> Program of groups."""
     program = build_program(graph, operators)
     program.verify()
     observe("build_program", program)
-    fused = fuse(program, observe) if options.fuse else program
+    fused = fuse(program, observe, passes) if options.fuse else program
     check_size(fused)
     return expose(fused) if options.expose else fused
 
@@ -264,7 +270,8 @@ def emit(name: str, target: Target, sources: Sequence[EntrySource], options: Opt
 
 def stage_names() -> tuple[str, ...]:
     """Every name that an observer is called with, in order: what --dump-after and --stop-after take."""
-    passes = tuple(entry[0].__name__ for entry in (*PASSES, *LOWER_PASSES))
+    longest = max((backend.passes for backend in BACKENDS.values()), key=len)
+    passes = tuple(entry[0].__name__ for entry in (*PASSES, *longest))
     return (
         "read",
         *dict.fromkeys(passes[: len(PASSES)]),

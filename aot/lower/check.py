@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from aot.errors import InternalError
-from aot.graph.expr import Affine
-from aot.graph.primitive import Call, Control, store_of
+from aot.graph.expr import Affine, Load
+from aot.graph.primitive import Call, Control, Map, store_of
 from aot.lower.blocks import loops, trace
 from aot.lower.plan import scratch_name
 
@@ -121,7 +121,7 @@ class _Replay:
         where = f"step {number} ({chosen.kernel})"
         reads, writes = self.storages(chosen.reads), self.storages(chosen.writes)
         for name in reads:
-            self.check_whole(name, f"{where} reads")
+            self.check_whole(name, f"{where} reads", read_bytes(self.program, chosen.instruction, name) if name in writes else None)
         self.check_apart(where, chosen, reads, writes)
         self.poison(step, chosen, where, (*reads, *writes))
         for name in writes:
@@ -140,11 +140,11 @@ class _Replay:
         """Which bytes of a storage have been written."""
         return self.written[name] if name in self.written else np.zeros(self.program[name].nbytes, bool)
 
-    def check_whole(self, name: str, what: str) -> None:
-        """Every byte of the storage has been written, and is still its own."""
-        written = self.written_to(name)
-        if not written.all():
-            raise InternalError(f"{what} %{name}, of which {int((~written).sum())} bytes are not written yet")
+    def check_whole(self, name: str, what: str, needed: np.ndarray | None = None) -> None:
+        """Every byte of the storage (or of the `needed` ones) has been written, and what has been written is still its own."""
+        missing = ~self.written_to(name) if needed is None else needed & ~self.written_to(name)
+        if missing.any():
+            raise InternalError(f"{what} %{name}, of which {int(missing.sum())} bytes are not written yet")
         self.check_kept(name, what)
 
     def check_kept(self, name: str, what: str) -> None:
@@ -230,8 +230,20 @@ def written_bytes(program: Program, instruction: Primitive, storage: str, counts
     return found
 
 
+def read_bytes(program: Program, instruction: Primitive, storage: str) -> np.ndarray | None:
+    """Which bytes of a storage a Map reads, where it is a plain copy; None for anything else, which needs the whole storage."""
+    if not isinstance(instruction, Map) or not isinstance(instruction.value, Load) or 0 in instruction.space:
+        return None
+    load = instruction.value
+    if load.buffer != storage or load.fill is not None:
+        return None
+    elements = np.zeros(program[storage].shape, bool)
+    elements[_indices(load.index, instruction.space)] = True
+    return np.repeat(elements.reshape(-1), program[storage].dtype.nbytes)
+
+
 def _indices(store: tuple[IndexMap, ...], space: Shape) -> tuple[np.ndarray, ...]:
-    """For each dimension of the buffer, the positions that are stored to, over the space."""
+    """For each dimension of the buffer, the positions that are stored to (or read), over the space."""
     grid = np.ogrid[tuple(slice(size) for size in space)]
     found = []
     for index in store:

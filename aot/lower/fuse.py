@@ -6,23 +6,21 @@ Invariant: the outputs have the same bytes after each pass.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from aot.graph.primitive import Call, Control, writes
 from aot.lower.blocks import blockwise
 from aot.lower.draft import Draft
 from aot.lower.epilogue import forward_copies, fuse_epilogues
+from aot.lower.program import Program
 from aot.lower.prologue import inline_maps
 from aot.lower.renewal import update_in_place
 from aot.lower.sums import separate_sums
 from aot.lower.tabulate import tabulate
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from aot.lower.program import Program
-
-    LowerPass = Callable[[Program], Program]
+LowerPass = Callable[[Program], Program]
+LowerPasses = tuple[tuple[LowerPass, str], ...]
+"""(pass, why it stands there), in order."""
 
 
 def drop_dead_instructions(program: Program) -> Program:
@@ -38,7 +36,7 @@ def drop_dead_instructions(program: Program) -> Program:
     return draft.finish()
 
 
-LOWER_PASSES: tuple[tuple[LowerPass, str], ...] = (
+LOWER_PASSES: LowerPasses = (
     (drop_dead_instructions, "first, so that a result nobody reads does not count as a reader of what it was computed from"),
     (blockwise(forward_copies), "before the other fusions, while a copy is still a plain load: concatenation then costs nothing"),
     (
@@ -55,9 +53,9 @@ LOWER_PASSES: tuple[tuple[LowerPass, str], ...] = (
 )
 
 
-def fuse(program: Program, observe: Callable[[str, Program], None] | None = None) -> Program:
-    """Run LOWER_PASSES in order, verifying after each; `observe(pass name, program)` sees each result."""
-    for run, _ in LOWER_PASSES:
+def fuse(program: Program, observe: Callable[[str, Program], None] | None = None, passes: LowerPasses = LOWER_PASSES) -> Program:
+    """Run the passes in order, verifying after each; `observe(pass name, program)` sees each result."""
+    for run, _ in passes:
         program = run(program)
         program.verify()
         if observe is not None:

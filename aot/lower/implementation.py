@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from aot.graph.primitive import Contract, Primitive
+from aot.lower.fuse import LOWER_PASSES, LowerPasses
 
 if TYPE_CHECKING:
     from aot.lower.program import Buffer, Program
@@ -129,9 +130,13 @@ class Choice:
 
 @dataclass(frozen=True)
 class Backend:
-    """A back end is a value: its kernels in order of preference; what none claims falls to the generic emitter."""
+    """A back end is a value: its kernels in order of preference; what none claims falls to the generic emitter.
+
+    passes: what becomes of a Program before kernels are asked, each with the reason for its place.
+    """
 
     name: str
     kernels: tuple[Kernel, ...]
     default_cpu: str | None = None
     summary: str = ""
+    passes: LowerPasses = LOWER_PASSES

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from aot.errors import InternalError
-from aot.graph.expr import Load
+from aot.graph.expr import Load, axis
 from aot.graph.ir import DType
 from aot.graph.primitive import Control, Map, identity
 from aot.lower.check import check_plan
@@ -236,3 +236,22 @@ def test_a_loop_with_scratch_on_what_the_next_turn_reads() -> None:
     schedule_ = replace(result.schedule, choices=tuple(chosen))
     with pytest.raises(InternalError, match=r"reads %a, but its byte 0 belongs to scratch"):
         check_plan(replace(result, schedule=schedule_, lifetimes=lives, offsets=offsets))
+
+
+def copying(start: int) -> Plan:
+    """t1[0:4] = t0; t1[4:8] = t1[start:start + 4]: the second copy reads the storage that it adds to."""
+    whole, half = axis(0), axis(0, 1, 4)
+    buffers = (Buffer("t0", DType.INT8, (4,), "input"), Buffer("t1", DType.INT8, (8,), "output"))
+    first = Map("t1", (4,), Load("t0", (whole,), DType.INT8), (whole,))
+    second = Map("t1", (4,), Load("t1", (axis(0, 1, start),), DType.INT8), (half,))
+    program = Program("p", buffers, (first, second), ("t0",), ("t1",))
+    return plan(schedule(program, choices(program), "workspace"), "workspace")
+
+
+def test_a_copy_within_a_storage_reads_what_was_written() -> None:
+    check_plan(copying(0))
+
+
+def test_a_copy_within_a_storage_reads_what_was_not_written() -> None:
+    with pytest.raises(InternalError, match=r"step 1 \(dummy\) reads %t1, of which 1 bytes are not written yet"):
+        check_plan(copying(1))

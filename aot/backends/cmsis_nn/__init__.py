@@ -7,11 +7,19 @@ declines, with a sentence, on a core that lacks its instructions; what none take
 from __future__ import annotations
 
 from aot.backends.cmsis_nn import dsp, helium, swar, thumb1
+from aot.lower.fuse import LOWER_PASSES
 from aot.lower.implementation import Backend
+from aot.lower.narrow import narrow_weights
+from aot.lower.signed import signed_bytes
 
 BACKEND = Backend(
     "cmsis-nn",
     helium.KERNELS + dsp.KERNELS + swar.KERNELS + thumb1.KERNELS,
     default_cpu="cortex-m4",
     summary="our own int8 kernels for Cortex-M, specialised to each layer",
+    passes=(
+        (signed_bytes, "first: operators are still on their own, each with its type"),
+        *LOWER_PASSES,
+        (narrow_weights, "last: it is known which buffers are there, and who reads them"),
+    ),
 )
