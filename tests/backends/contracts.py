@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
 
@@ -46,7 +45,7 @@ class Case:
     weight: int = 127
     saturated: bool = False
     large_bias: bool = False
-    sums: Literal["", "wide", "double"] = ""
+    sums: str = ""
     seed: int = 0
 
     @property

@@ -22,7 +22,7 @@ import numpy as np
 
 from aot.errors import InternalError
 
-Kind = Literal["saturate", "signed", "exact"]
+Kind = Literal["saturate", "signed", "exact", "long"]
 _FAR = np.int64(1) << 40  # an accumulator beyond every int32
 _MOST_RIGHT = 23  # 128 << 23 and a carry fit int32
 _ROUND = 4  # shifts that layers prefer to have are multiples of it
@@ -57,7 +57,7 @@ class Form:
     kind, pre (left shifts before the multiplication; `pre[n]` is the kernel's choice for the channel's place), delta (add to the
     bias). saturate, signed: multiplier (int32, >= 0), offset, correction (0 unless signed), right (for pre 0: the shift is right +
     pre). uniform: `right` is the same for each channel. clamp: the clamp that SSAT does not already do, or None.
-    exact: multiplier, left, right are TFLite's.
+    exact: multiplier, left, right are TFLite's. long: saturate for sums of int64. bits: of the output (int16: see `requantise16.py`).
     """
 
     kind: Kind
@@ -72,11 +72,15 @@ class Form:
     zero_point: int = 0
     left: np.ndarray | None = None
     factor: int = 1
+    bits: int = 8
 
     def __str__(self) -> str:
-        how = {"saturate": "SMMLA, SSAT", "signed": "AND, SMMLA, ADD, SSAT", "exact": "both roundings as TFLite spells them"}[
-            self.kind
-        ]
+        how = {
+            "saturate": "SMMLA, SSAT",
+            "signed": "AND, SMMLA, ADD, SSAT",
+            "exact": "both roundings as TFLite spells them",
+            "long": "UMULL, MLA, ADD, SSAT",
+        }[self.kind]
         return f"requantised by {how}{'' if self.uniform or self.kind == 'exact' else ', each channel with its own shift'}"
 
 
@@ -99,7 +103,7 @@ def solve(
     shifted accumulators leave int32 is skipped. kinds: what the kernel has instructions for, apart from exact. factor: what the
     kernel's accumulators are multiplied by (an exact form does not regard it)."""
     if not is_regular(stage):
-        return _exact(stage, np.zeros(stage.channels, np.int64))
+        return _exact(stage)
     thresholds = _thresholds(stage)
     for uniform in (True, False):
         for kind in kinds:
@@ -108,7 +112,7 @@ def solve(
                 if form is not None:
                     _prove(stage, form, thresholds)
                     return form
-    return _exact(stage, np.zeros(stage.channels, np.int64))
+    return _exact(stage)
 
 
 def unified(stage: Stage, form: Form) -> Form | None:
@@ -427,9 +431,13 @@ def _prove(stage: Stage, form: Form, thresholds: np.ndarray) -> None:
         raise InternalError(f"requantisation: {form} differs from the definition")
 
 
-def _exact(stage: Stage, pre: np.ndarray) -> Form:
-    """The definition itself, as instructions."""
-    zeros = np.zeros(stage.channels, np.int64)
+def _exact(stage: Stage) -> Form:
     clamp = None if (stage.low, stage.high) == (-128, 127) else (stage.low, stage.high)
-    left, right = np.maximum(stage.shift, 0), np.maximum(-stage.shift, 0)
-    return Form("exact", pre, zeros, stage.multiplier, zeros, zeros, right, False, clamp, stage.zero_point, left)
+    return exact(stage.multiplier, stage.shift, stage.zero_point, clamp)
+
+
+def exact(multiplier: np.ndarray, shift: np.ndarray, zero_point: int, clamp: tuple[int, int] | None) -> Form:
+    """The definition itself, as instructions."""
+    zeros = np.zeros_like(multiplier)
+    left, right = np.maximum(shift, 0), np.maximum(-shift, 0)
+    return Form("exact", zeros, zeros, multiplier, zeros, zeros, right, False, clamp, zero_point, left)

@@ -55,7 +55,7 @@ class Body(Generic[Plan]):
     def each_image(self, start: Value, image: Callable[[Value, Value, Value], None]) -> None:
         """`image(source, out, number)` for each image; `start`: `out` of the first."""
         layer, dsp = self.plan.layer, self.dsp
-        images, in_step = layer.geometry.input[0], prod(layer.geometry.input[1:])
+        images, in_step = layer.geometry.input[0], prod(layer.geometry.input[1:]) * layer.dtype.nbytes
         with dsp.repeat(images, [self.frame.source, start]) as carried:
             number = I32(0) if images == 1 else dsp.builder.sub(I32(images), carried.index)
             source, out = carried.values

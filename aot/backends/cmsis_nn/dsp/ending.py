@@ -1,4 +1,4 @@
-"""The end of every kernel: an accumulator becomes an int8, goes through what is fused behind it, and is stored.
+"""The end of every kernel: an accumulator becomes an int8 or int16, goes through what is fused behind it, and is stored.
 
 Enters: a `Form` (from the solver) and a layer. Leaves: table words for each channel, and instructions.
 Invariant: for channel places with the same `pre`, the same instructions serve every channel; what differs is in the table.
@@ -17,7 +17,7 @@ from aot.backends.cmsis_nn.operands import Layer
 from aot.backends.cmsis_nn.requantise import Form, Stage
 from aot.errors import InternalError
 from aot.graph.expr import Expr, Load
-from aot.llvm.types import I8, I32, I64, Value
+from aot.llvm.types import I8, I16, I32, I64, Value
 
 
 def stage_of(layer: Layer, channels: Sequence[int]) -> Stage:
@@ -74,32 +74,41 @@ class Place:
     def code(self) -> tuple:
         """All that the instructions depend on."""
         form = self.form
-        return form.kind, self.pre, self.shift, form.uniform, form.clamp, form.zero_point
+        return form.kind, self.pre, self.shift, form.uniform, form.clamp, form.zero_point, form.bits
 
     def requantise(self, dsp: Dsp, acc: Value, shifted: bool, words: Sequence[Value]) -> Value:
-        """int32 in [-128, 127] from the accumulator; with `shifted`, from accumulator << pre."""
-        if self.form.kind == "exact":
-            y = _exact(dsp, dsp.builder.ashr(acc, I32(8)) if shifted else acc, words, self.form.zero_point)
+        """The output's integer, as int32, from the accumulator; with `shifted`, from accumulator << pre."""
+        form = self.form
+        if form.kind == "exact":
+            y = _exact(dsp, dsp.builder.ashr(acc, I32(8)) if shifted else acc, words, form.zero_point, form.bits)
         else:
             y = self._scaled(dsp, acc if shifted or not self.pre else dsp.builder.shl(acc, I32(self.pre)), words)
-        return y if self.form.clamp is None else _clamp(dsp, y, *self.form.clamp)
+        return y if form.clamp is None or self._is_positive else _clamp(dsp, y, *form.clamp, form.bits)
+
+    @property
+    def _is_positive(self) -> bool:
+        """Whether a clamp, to all that is not negative, is the saturation itself."""
+        form = self.form
+        return form.kind != "exact" and form.clamp == (0, (1 << form.bits - 1) - 1)
 
     def _scaled(self, dsp: Dsp, u: Value, words: Sequence[Value]) -> Value:
         shift = words[-1] if self.shift is None else self.shift
-        if self.form.kind == "saturate":
-            return dsp.ssat8(dsp.smmla(u, words[0], words[1]), shift)
+        bits, is_signed = self.form.bits - self._is_positive, not self._is_positive
+        if self.form.kind != "signed":
+            high = dsp.smmla if self.form.kind == "saturate" else dsp.smmla_long
+            return dsp.saturated(high(u, words[0], words[1]), shift, bits, is_signed)
         correction = dsp.builder.and_(words[2], dsp.sign(u))
-        return dsp.ssat8(dsp.builder.add(dsp.smmla(u, words[0], correction), words[1]), shift)
+        return dsp.saturated(dsp.builder.add(dsp.smmla(u, words[0], correction), words[1]), shift)
 
 
-def _clamp(dsp: Dsp, y: Value, low: int, high: int) -> Value:
-    builder = dsp.builder
-    y = y if low == -128 else builder.select(builder.icmp_signed("<", y, I32(low)), I32(low), y)
-    return y if high == 127 else builder.select(builder.icmp_signed(">", y, I32(high)), I32(high), y)
+def _clamp(dsp: Dsp, y: Value, low: int, high: int, bits: int) -> Value:
+    builder, most = dsp.builder, (1 << bits - 1) - 1
+    y = y if low == -most - 1 else builder.select(builder.icmp_signed("<", y, I32(low)), I32(low), y)
+    return y if high == most else builder.select(builder.icmp_signed(">", y, I32(high)), I32(high), y)
 
 
-def _exact(dsp: Dsp, acc: Value, words: Sequence[Value], zero_point: int) -> Value:
-    """Both roundings as TFLite does them, branch-free, then saturation to int8 with every wrap kept.
+def _exact(dsp: Dsp, acc: Value, words: Sequence[Value], zero_point: int, bits: int) -> Value:
+    """Both roundings as TFLite does them, branch-free, then saturation with every wrap kept.
 
     words: multiplier, left shift, and for the right shift r: -1, r - 1, 1; or 0, 0, 0 for r = 0. With h the doubled high half,
     ((h - (h < 0) >> r - 1) + 1) >> 1 rounds half away from zero without overflow.
@@ -110,7 +119,7 @@ def _exact(dsp: Dsp, acc: Value, words: Sequence[Value], zero_point: int) -> Val
     high = builder.trunc(builder.ashr(builder.add(wide, I64(1 << 30)), I64(31)), I32)
     nudged = builder.add(high, builder.and_(negative, dsp.sign(high)))
     rounded = builder.ashr(builder.add(builder.ashr(nudged, first), second), second)
-    return dsp.ssat8(builder.add(rounded, I32(zero_point)))
+    return dsp.saturated(builder.add(rounded, I32(zero_point)), 0, bits)
 
 
 class Output:
@@ -166,9 +175,10 @@ class Output:
         return found
 
     def finished(self, value: Value, axes: Mapping[int, Value], loaded: Mapping[Load, Value]) -> Value:
-        """What is fused behind an element, int8 as int32."""
+        """What is fused behind a requantised element, which comes as int32."""
         assert self.rest is not None
-        return self.dsp.function.value(self.rest, axes, acc=self.dsp.builder.trunc(value, I8), loaded=loaded)
+        acc = self.dsp.builder.trunc(value, I8 if self.layer.dtype.nbytes == 1 else I16)
+        return self.dsp.function.value(self.rest, axes, acc=acc, loaded=loaded)
 
     def finish(self, expr: Expr, address: Value, acc: Value, axes: dict[int, Value]) -> None:
         """Evaluate a whole expression of an accumulator and store it at `address`."""
@@ -176,10 +186,10 @@ class Output:
         function.store_at(self.name, address, function.value(expr, axes, acc=acc, loaded=self._loaded(address)))
 
     def store(self, elements: Sequence[tuple[Value, Value, dict[int, Value]]]) -> None:
-        """(address, int8 as int32, axes) of each element."""
+        """(address, requantised value as int32, axes) of each element."""
         if self.rest is None:
             for address, value, _ in elements:
-                self.dsp.store_byte(value, address)
+                self.dsp.store_element(value, address, self.nbytes)
             return
         finished = [self.finished(value, axes, self._loaded(address)) for address, value, axes in elements]
         for (address, _, _), value in zip(elements, finished, strict=True):

@@ -69,6 +69,18 @@ class Dsp:
         """LDRSB."""
         return self.builder.sext(self.builder.load(self.at(pointer, offset), align=1, typ=I8), I32)
 
+    def half(self, pointer: Value, offset: int = 0) -> Value:
+        """LDRSH, aligned."""
+        return self.builder.sext(self.builder.load(self.at(pointer, offset), align=2, typ=I16), I32)
+
+    def element(self, pointer: Value, offset: int, nbytes: int) -> Value:
+        """LDRSB or LDRSH."""
+        return self.byte(pointer, offset) if nbytes == 1 else self.half(pointer, offset)
+
+    def long(self, pointer: Value, offset: int = 0) -> Value:
+        """LDRD of an aligned int64 (volatile)."""
+        return self.volatile_load(self.at(pointer, offset), I64, 4)
+
     def store_word(self, value: Value, pointer: Value, offset: int = 0) -> None:
         """STR, aligned (volatile: it keeps its place)."""
         self.volatile_store(value, self.at(pointer, offset), 4)
@@ -90,6 +102,10 @@ class Dsp:
         """STRB of an int32's low byte."""
         self.builder.store(self.builder.trunc(value, I8), self.at(pointer, offset), align=1)
 
+    def store_element(self, value: Value, pointer: Value, nbytes: int) -> None:
+        """STRB or STRH."""
+        (self.store_byte if nbytes == 1 else self.store_half)(value, pointer)
+
     def volatile_store(self, value: Value, pointer: Value, align: int) -> None:
         volatile_store(self.builder, value, pointer, align)
 
@@ -109,6 +125,11 @@ class Dsp:
     def smlad(self, a: Value, b: Value, acc: Value) -> Value:
         """acc + a.low * b.low + a.high * b.high (signed halves)."""
         return self._call("smlad", a, b, acc)
+
+    def smlald(self, a: Value, b: Value, acc: Value) -> Value:
+        """The same with an int64."""
+        type = ir.FunctionType(I64, [I32, I32, I64])
+        return self.builder.call(self.function.intrinsic("llvm.arm.smlald", type), [a, b, acc])
 
     def smlabt(self, a: Value, b: Value, acc: Value) -> Value:
         """acc + a.low * b.high."""
@@ -172,11 +193,19 @@ class Dsp:
         product = self.builder.mul(self.builder.sext(a, I64), self.builder.sext(b, I64))
         return self.builder.add(self.builder.trunc(self.builder.lshr(product, I64(32)), I32), acc)
 
-    def ssat8(self, x: Value, shift: int | Value = 0) -> Value:
-        """(x >> shift) saturated to int8; one instruction where the shift is a constant."""
+    def smmla_long(self, a: Value, b: Value, acc: Value) -> Value:
+        """acc + (a * b >> 32) of an int64 a and an int32 b >= 0, modulo 2^32: UMULL, MLA, ADD."""
+        builder = self.builder
+        low, factor = builder.zext(builder.trunc(a, I32), I64), builder.zext(b, I64)
+        carried = builder.trunc(builder.lshr(builder.mul(low, factor), I64(32)), I32)
+        high = builder.trunc(builder.lshr(a, I64(32)), I32)
+        return builder.add(builder.add(builder.mul(high, b), carried), acc)
+
+    def saturated(self, x: Value, shift: int | Value = 0, bits: int = 8, signed: bool = True) -> Value:
+        """(x >> shift) saturated to an integer of so many bits; one instruction where the shift is a constant."""
         count = I32(shift) if isinstance(shift, int) else shift
         shifted = x if known_integer(count) == 0 else self.builder.ashr(x, count)
-        return self._call("ssat", shifted, I32(8))
+        return self._call("ssat" if signed else "usat", shifted, I32(bits))
 
     def sign(self, x: Value) -> Value:
         """0 or -1; folds as an operand."""

@@ -11,8 +11,18 @@ from aot.backends.cmsis_nn.helium.elementwise import claim_elementwise
 from aot.lower.implementation import Kernel
 
 KERNELS = (
-    Kernel("helium conv", claim_convolution, "int8 convolution of any kernel, stride, dilation and padding", ("conv", "depthwise")),
-    Kernel("helium depthwise", claim_depthwise, "int8 depthwise convolution, sixteen channels at a time", ("depthwise",)),
-    Kernel("helium dense", claim_dense, "int8 fully connected layer on any number of rows", ("dense",)),
-    Kernel("helium elementwise", claim_elementwise, "int8 sums, products and tables, four elements at a time", ("map",)),
+    Kernel(
+        "helium conv",
+        claim_convolution,
+        "int8 and int16 convolution of any kernel, stride, dilation and padding",
+        ("conv", "depthwise"),
+    ),
+    Kernel(
+        "helium depthwise",
+        claim_depthwise,
+        "int8 and int16 depthwise convolution, sixteen channels at a time (eight of int16)",
+        ("depthwise",),
+    ),
+    Kernel("helium dense", claim_dense, "int8 and int16 fully connected layer on any number of rows", ("dense",)),
+    Kernel("helium elementwise", claim_elementwise, "int8 and int16 sums, products and tables, four elements at a time", ("map",)),
 )

@@ -1,12 +1,12 @@
-"""The depthwise product on Helium: sixteen channels at a time, in machine code.
+"""The depthwise product on Helium: sixteen channels at a time (eight of int16), in machine code.
 
 Enters: weights, the layer's ending, and how pixels follow each other in rows. Leaves: a function over any number of pixels, its table.
 Invariant: products are summed in lanes of 16 bits only as far as the weights prove that no input makes them overflow; then in 32 bits.
 
 A block is a pixel's channels, or as many pixels of less than sixteen channels as follow each other within 16 bytes (`pixels` > 1): then
 each vector holds several pixels and the table has their channels several times. For sixteen channels a tap takes 2 VLDR, 2 VMULL, 2
-VADD; emptying the lanes of 16 bits 4 VMOVL and 4 VADD. Vectors may be read up to 31 bytes beyond a row of pixels; bytes are stored
-exactly.
+VADD; emptying the lanes of 16 bits 4 VMOVL and 4 VADD. Products of int16 are summed in 32 bits at once. Vectors may be read up to 31
+bytes beyond a row of pixels; bytes are stored exactly.
 """
 
 from __future__ import annotations
@@ -28,11 +28,10 @@ VECTOR = 16
 _CAPACITY = 255  # of weights' magnitudes: times 128 they fit 16 bits
 _ROWS, _X, _AT, _TABLE, _OUT, _LEFT, _COUNT, _NUMBER, _START, _TURN = range(10)
 _INPUT, _WEIGHTS, _EVEN, _ODD = range(4)
-_SUMS = (4, 5, 6, 7)
 _SPARE = 7  # for products, where its sum waits on the stack or has not begun
 _MANY_TAPS = 40  # whose code may be longer than a loop of LE
-_QUARTERS = ((0, 4, 8, 12), (2, 6, 10, 14), (1, 5, 9, 13), (3, 7, 11, 15))
-"""The bytes of a vector whose sums each of the four has: even ones (widened bottom, top), then odd ones."""
+_PARTS = {1: ((0, 4, 8, 12), (2, 6, 10, 14), (1, 5, 9, 13), (3, 7, 11, 15)), 2: ((0, 2, 4, 6), (1, 3, 5, 7))}
+"""The lanes of a vector whose sums each register has: of bytes even ones (widened bottom, top), then odd ones; of halfwords even, odd."""
 _FRAME = VECTOR
 _PUSHED_NBYTES = 4 * len(SAVED) + 64 + _FRAME
 
@@ -55,12 +54,27 @@ class Channels:
 
     @property
     def lanes(self) -> int:
-        """Bytes of a block."""
+        """Results of a block."""
         return self.pixels * self.channels
 
     @property
+    def nbytes(self) -> int:
+        """Of a block."""
+        return self.lanes * self.ending.nbytes
+
+    @property
+    def each(self) -> int:
+        """Lanes of a vector, and bytes of a tap's weights for it."""
+        return VECTOR // self.ending.nbytes
+
+    @property
+    def sums(self) -> range:
+        """q registers."""
+        return range(4, 4 + len(_PARTS[self.ending.nbytes]))
+
+    @property
     def vectors(self) -> int:
-        return -(-self.lanes // VECTOR)
+        return -(-self.nbytes // VECTOR)
 
     @property
     def near(self) -> bool:
@@ -69,11 +83,13 @@ class Channels:
 
     @property
     def is_predicated(self) -> bool:
-        return self.pixels > 1 or self.lanes % VECTOR > 0
+        return self.pixels > 1 or self.nbytes % VECTOR > 0
 
     @property
     def cuts(self) -> list[int]:
-        """How many taps, row by row, are summed in 16 bits before that is added to 32."""
+        """How many taps, row by row, are summed in 16 bits before that is added to 32; none of int16."""
+        if self.ending.nbytes > 1:
+            return []
         magnitudes = np.abs(self.weights.reshape(self.channels, -1))
         found, first = [], 0
         for tap in range(1, magnitudes.shape[1] + 1):
@@ -86,22 +102,23 @@ class Channels:
     def reloads(self) -> bool:
         """Whether a tap's input is loaded twice, as no register is free for its products: behind the first cut, all four sums have one.
         Else one of them waits on the stack."""
-        return sum(self.cuts[1:]) - (len(self.cuts) - 1) <= 2 * (len(self.cuts) - 1)
+        return not self.cuts or sum(self.cuts[1:]) - (len(self.cuts) - 1) <= 2 * (len(self.cuts) - 1)
 
     def table(self) -> np.ndarray:
         """int32: for each vector the weights tap by tap, the biases where sums first leave 16 bits, and what the ending takes."""
         taps = self.weights.reshape(self.channels, -1).astype(np.int8).T
         found = bytearray()
-        for first in range(0, self.lanes, VECTOR):
-            lanes = range(first, min(first + VECTOR, self.lanes))
-            rows = np.zeros((len(taps), VECTOR), np.int8)
+        for first in range(0, self.lanes, self.each):
+            lanes = range(first, min(first + self.each, self.lanes))
+            rows = np.zeros((len(taps), self.each), np.int8)
             rows[:, : len(lanes)] = taps[:, [lane % self.channels for lane in lanes]]
-            quarters = [
-                self.ending.table([lanes[lane] % self.channels for lane in some if lane < len(lanes)]) for some in _QUARTERS
+            parts = [
+                self.ending.table([lanes[lane] % self.channels for lane in some if lane < len(lanes)])
+                for some in _PARTS[self.ending.nbytes]
             ]
-            first_cut = self.cuts[0]
-            found += rows[:first_cut].tobytes() + b"".join(quarter[0] for quarter in quarters) + rows[first_cut:].tobytes()
-            found += b"".join(vector for quarter in quarters for vector in quarter[1:])
+            first_cut = self.cuts[0] if self.cuts else 0
+            found += rows[:first_cut].tobytes() + b"".join(part[0] for part in parts) + rows[first_cut:].tobytes()
+            found += b"".join(vector for part in parts for vector in part[1:])
         return np.frombuffer(bytes(found), np.int32)
 
     @property
@@ -115,8 +132,9 @@ class Channels:
         _, rows, columns = self.weights.shape
         cuts = len(self.cuts)
         taps = rows * (2 + columns * 6 + (0 if self.near else columns - 1)) - 2 * cuts + 8 * cuts
-        taps += sum(self.cuts[1:]) - (cuts - 1) if self.reloads else 2 * (cuts - 1)
-        vector = 4 + taps + 4 * (2 * self.ending.vectors - 1) + 7 + 2 + 3 * self.is_predicated
+        if cuts:
+            taps += sum(self.cuts[1:]) - (cuts - 1) if self.reloads else 2 * (cuts - 1)
+        vector = 4 + taps + len(self.sums) * (2 * self.ending.vectors - 1) + (7 if cuts else 2) + 2 + 3 * self.is_predicated
         return 30 + -(-pixels // self.pixels) * (self.vectors * vector + 8)
 
     def call(self, dsp: Dsp, rows: Value, out: Value, table: Value, count: Value, first: Value) -> None:
@@ -152,12 +170,12 @@ class _Emitter:
         code.mov(_COUNT, 3)
         code.ldr(_AT, SP, _PUSHED_NBYTES)
         if product.pixels > 1:
-            code.constant(_NUMBER, product.channels)
+            code.constant(_NUMBER, product.nbytes // product.pixels)
             code.mul(_LEFT, _COUNT, _NUMBER)
         again = code.nbytes
         self._block()
         if product.pixels > 1:
-            code.subs_number(_LEFT, product.lanes)
+            code.subs_number(_LEFT, product.nbytes)
             code.branch(GT, again)
         else:
             code.subs_number(_COUNT, 1)
@@ -171,7 +189,7 @@ class _Emitter:
         code, product = self.emitted, self.product
         code.mov(_TABLE, _START)
         if product.is_predicated and product.pixels == 1:
-            code.constant(_LEFT, product.lanes)
+            code.constant(_LEFT, product.nbytes)
         if product.vectors > 1:
             self._vectors()
         else:
@@ -205,12 +223,19 @@ class _Emitter:
         _, rows, columns = product.weights.shape
         ends = set(np.cumsum(product.cuts).tolist())
         starts, tap = True, 0
+        if not product.cuts:
+            for total in product.sums:
+                code.vload_post(total, _TABLE, VECTOR, "w")
         for row in range(rows):
             code.ldr(_X, _ROWS, 4 * row)
             code.add_registers(_X, _X, _AT)
             for column in range(columns):
                 at = product.columns_at[column]
-                self._tap(starts, tap < product.cuts[0], at if product.near else 0)
+                offset = at if product.near else 0
+                if product.cuts:
+                    self._tap(starts, tap < product.cuts[0], offset)
+                else:
+                    self._wide_tap(offset)
                 if not product.near and column + 1 < columns:
                     code.add_any(_X, _X, product.columns_at[column + 1] - at, _NUMBER)
                 tap += 1
@@ -224,22 +249,31 @@ class _Emitter:
         code.vload(_INPUT, _X, offset)
         code.vload_post(_WEIGHTS, _TABLE, VECTOR, "w")
         if starts:
-            code.vmull8(_EVEN, _INPUT, _WEIGHTS, False)
-            code.vmull8(_ODD, _INPUT, _WEIGHTS, True)
+            code.vmull(_EVEN, _INPUT, _WEIGHTS, False, 8)
+            code.vmull(_ODD, _INPUT, _WEIGHTS, True, 8)
             return
         reloads = self.product.reloads and not is_first_cut
         product = _INPUT if reloads else _SPARE
-        code.vmull8(product, _INPUT, _WEIGHTS, False)
+        code.vmull(product, _INPUT, _WEIGHTS, False, 8)
         code.vadd(_EVEN, _EVEN, product, 16)
         if reloads:
             code.vload(_INPUT, _X, offset)
-        code.vmull8(product, _INPUT, _WEIGHTS, True)
+        code.vmull(product, _INPUT, _WEIGHTS, True, 8)
         code.vadd(_ODD, _ODD, product, 16)
+
+    def _wide_tap(self, offset: int) -> None:
+        """A tap's products of halfwords go on with sums in 32 bits."""
+        code = self.emitted
+        code.vload(_INPUT, _X, offset)
+        code.vload_post(_WEIGHTS, _TABLE, self.product.each, "s16")
+        for top, total in enumerate(self.product.sums):
+            code.vmull(_EVEN, _INPUT, _WEIGHTS, bool(top), 16)
+            code.vadd(total, total, _EVEN)
 
     def _empty(self, taps: int) -> None:
         """Lanes of 16 bits into those of 32, after so many taps."""
         code, cuts = self.emitted, self.product.cuts
-        for number, total in enumerate(_SUMS):
+        for number, total in enumerate(self.product.sums):
             if taps == cuts[0]:
                 code.vload_post(total, _TABLE, VECTOR, "w")
             elif total == _SPARE and not self.product.reloads:
@@ -252,12 +286,14 @@ class _Emitter:
     def _end(self) -> None:
         """Requantise, narrow, store."""
         code, ending, product = self.emitted, self.product.ending, self.product
-        for total in _SUMS:
+        for total in product.sums:
             ending.requantise(code, (total,), (0, 1), _TABLE, _NUMBER, is_biased=True)
-        for number, total in enumerate(_SUMS):
-            ending.halve(code, (_EVEN, _ODD)[number // 2], total, bool(number % 2))
-        code.vqmovn(_INPUT, _EVEN, 16)
-        code.vqmovn(_INPUT, _ODD, 16, True)
+        halves = (_EVEN, _ODD) if product.cuts else (_INPUT,)
+        for number, total in enumerate(product.sums):
+            ending.halve(code, halves[number // 2], total, bool(number % 2))
+        if product.cuts:
+            code.vqmovn(_INPUT, _EVEN, 16)
+            code.vqmovn(_INPUT, _ODD, 16, True)
         ending.clamp(code, (_INPUT,), _WEIGHTS, _NUMBER)
         if not product.is_predicated:
             code.vstore_post(_INPUT, _OUT, VECTOR)

@@ -7,7 +7,7 @@ Invariant: nothing outside the image is read, although the product reads windows
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -29,6 +29,7 @@ from aot.lower.inplace import elementwise_overwrites
 from aot.lower.program import Buffer, Program
 from aot.target import Target
 
+TAKES = (DType.INT8, DType.INT16)
 _PATCHES_NBYTES = 4096  # of scratch, if one pixel's are less
 _LINE_NBYTES = 2048  # of scratch for results that something fused takes
 _BODY_NBYTES, _REST_NBYTES = 200, 120  # of code around the product, and for what is fused
@@ -37,7 +38,7 @@ _PER_CHUNK = 1.75  # instructions for a chunk, a pixel and a channel
 
 def claim_convolution(program: Program, instruction: Primitive, target: Target) -> Implementation | str:
     """Convolutions of any kernel, stride, dilation and padding."""
-    layer = read_layer(program, instruction, target, "conv", "mve")
+    layer = read_layer(program, instruction, target, "conv", "mve", TAKES)
     if isinstance(layer, str):
         return layer
     return _implementation(program, layer, f"conv {layer.geometry.kernel[0]}x{layer.geometry.kernel[1]}")
@@ -45,7 +46,7 @@ def claim_convolution(program: Program, instruction: Primitive, target: Target) 
 
 def claim_dense(program: Program, instruction: Primitive, target: Target) -> Implementation | str:
     """Fully connected layers on any number of rows: a 1x1 convolution whose pixels are the rows."""
-    layer = read_layer(program, instruction, target, "dense", "mve")
+    layer = read_layer(program, instruction, target, "dense", "mve", TAKES)
     return layer if isinstance(layer, str) else _implementation(program, layer, "dense")
 
 
@@ -74,7 +75,8 @@ def _implementation(program: Program, layer: Layer, kernel: str) -> Implementati
 
 @dataclass(frozen=True)
 class _Plan:
-    """All decisions for one layer. geometry: the layer's, but where pixels run on across rows, of a single row.
+    """All decisions for one layer. geometry: the layer's, but where pixels run on across rows, of a single row, and with bytes for input
+    channels.
 
     patches: None where the product reads rows. product: over the windows as they lie.
     """
@@ -87,20 +89,20 @@ class _Plan:
 
     def __post_init__(self) -> None:
         layer = self.layer
-        _set(self, geometry=_flattened(layer))
+        _set(self, geometry=in_bytes(_flattened(layer), layer.dtype))
         g = self.geometry
         depth, run = g.input[3], g.kernel[1] * g.input[3]
         gathers = (g.dilation[1] > 1 and g.kernel[1] > 1) or _patches_pay(g)
         lasting = -(-g.kernel[0] * run // CHUNK) if gathers else -(-run // CHUNK)
-        line = _LINE_NBYTES // layer.geometry.output[3] if layer.split.rest is not None else g.output[2]
+        pixel_nbytes = layer.geometry.output[3] * layer.dtype.nbytes
+        line = _LINE_NBYTES // pixel_nbytes if layer.split.rest is not None else g.output[2]
         most = min(line, _PATCHES_NBYTES // (lasting * CHUNK)) if gathers else line
         strips = Strips(g, layer.instruction.left_zero_point, 0 if gathers else lasting * CHUNK, max(1, most), self.has_rest)
         step = g.stride[1] * depth
         patches = Patches(_runs(g, strips.row_nbytes), step, lasting * CHUNK) if gathers else None
-        out_step = layer.geometry.output[3] if self.has_rest else layer.out.pixel
-        ending = Ending.of(layer)
+        out_step = pixel_nbytes if self.has_rest else layer.out.pixel * layer.dtype.nbytes
         rows, in_step = (1, lasting * CHUNK) if gathers else (g.kernel[0], step)
-        product = Product(rows, lasting, in_step, out_step, ending, g.output[3])
+        product = Product(rows, lasting, in_step, out_step, Ending.of(layer), g.output[3])
         _set(self, patches=patches, product=product, strips=strips)
 
     @property
@@ -109,11 +111,11 @@ class _Plan:
 
     @property
     def is_flat(self) -> bool:
-        return self.geometry != self.layer.geometry
+        return self.geometry.output != self.layer.geometry.output
 
     @property
     def rows_of_weights(self) -> np.ndarray:
-        """Weights as (channels, rows of the product, bytes)."""
+        """Weights as (channels, rows of the product, elements)."""
         return self.layer.weights.reshape(len(self.layer.bias), self.product.rows, -1)
 
     @property
@@ -126,7 +128,7 @@ class _Plan:
 
     @property
     def scratch_nbytes(self) -> int:
-        line = self.strips.most * self.geometry.output[3] if self.has_rest else 0
+        line = self.strips.most * self.geometry.output[3] * self.layer.dtype.nbytes if self.has_rest else 0
         return -(-(self.line_at + line) // 4) * 4
 
     @property
@@ -157,6 +159,11 @@ class _Plan:
 def _set(plan: _Plan, **values: object) -> None:
     for name, value in values.items():
         object.__setattr__(plan, name, value)
+
+
+def in_bytes(g: Geometry, dtype: DType) -> Geometry:
+    """The geometry with bytes of the input's pixels for channels."""
+    return replace(g, input=(*g.input[:3], g.input[3] * dtype.nbytes))
 
 
 def _flattened(layer: Layer) -> Geometry:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from aot.backends.cmsis_nn.dsp.convolution import needed_rows
 from aot.backends.cmsis_nn.fused import operands_of
 from aot.backends.cmsis_nn.helium.channels import VECTOR, Channels
+from aot.backends.cmsis_nn.helium.convolution import TAKES
 from aot.backends.cmsis_nn.helium.ending import Ending
 from aot.backends.cmsis_nn.helium.memory import Phases, pad_row
 from aot.backends.cmsis_nn.helium.mve import REACH
@@ -21,7 +22,7 @@ from aot.backends.cmsis_nn.shared import Body, emit_body
 from aot.graph.ir import DType
 from aot.graph.primitive import Geometry, Primitive
 from aot.llvm.emission import KernelFunction
-from aot.llvm.types import I32, Value
+from aot.llvm.types import I8, I16, I32, Value
 from aot.lower.implementation import Cost, Implementation, Rows
 from aot.lower.inplace import elementwise_overwrites
 from aot.lower.program import Buffer, Program
@@ -34,17 +35,21 @@ _SLACK = 2 * VECTOR  # bytes behind the ring
 
 def claim_depthwise(program: Program, instruction: Primitive, target: Target) -> Implementation | str:
     """Depthwise convolutions of any kernel (up to 128 taps), stride, dilation, padding and multiplier."""
-    layer = read_layer(program, instruction, target, "depthwise", "mve")
+    layer = read_layer(program, instruction, target, "depthwise", "mve", TAKES)
     if isinstance(layer, str):
         return layer
     height, width = layer.geometry.kernel
     if height * width > HELIUM_TAPS:
         return f"a {height}x{width} kernel: more than {HELIUM_TAPS} taps"
-    plan = _Plan(layer)
+    ending = Ending.of(layer)
+    if ending.is_long:
+        return "its sums need 64 bits, or its scales do"
+    plan = _Plan(layer, ending)
     data = plan.product.table()
     table = Buffer(f"{layer.instruction.out}.packed", DType.INT32, data.shape, "constant", data=data, align=4)
     reads, constants = operands_of(program, layer.instruction, layer.split.rest)
-    cuts = "+".join(map(str, plan.product.cuts))
+    product = plan.product
+    sums = f"{'+'.join(map(str, product.cuts))} taps are summed in 16 bits, " if product.cuts else ""
     return Implementation(
         kernel=f"depthwise {height}x{width}",
         instruction=layer.instruction,
@@ -57,8 +62,8 @@ def claim_depthwise(program: Program, instruction: Primitive, target: Target) ->
         rows=Rows(layer.geometry.output[1], 1, lambda y0, y1: needed_rows(layer, y0, y1)),
         style="ordered",
         notes=(
-            plan.product.ending.note(),
-            f"{cuts} taps are summed in 16 bits, rows are read {'from a ring of padded ones' if plan.has_ring else 'in place'}",
+            product.ending.note(),
+            f"{sums}rows are read {'from a ring of padded ones' if plan.has_ring else 'in place'}",
         ),
         cost=plan.cost,
     )
@@ -69,6 +74,7 @@ class _Plan:
     """All decisions for one layer."""
 
     layer: Layer
+    ending: Ending
     product: Channels = field(init=False)
     phases: Phases | None = field(init=False)
     has_ring: bool = field(init=False)
@@ -76,23 +82,28 @@ class _Plan:
     def __post_init__(self) -> None:
         layer = self.layer
         g = layer.geometry
-        channels, has_rest = g.output[3], layer.split.rest is not None
-        side_by_side = has_rest or layer.out.pixel == channels
-        pixels = max(1, VECTOR // channels) if side_by_side and g.stride[1] * channels <= REACH else 1
-        phases = Phases(self.columns, g.stride[1], channels) if g.stride[1] > 1 and pixels > 1 else None
+        pixel, has_rest = self.pixel_nbytes, layer.split.rest is not None
+        side_by_side = has_rest or layer.out.pixel == g.output[3]
+        pixels = max(1, VECTOR // pixel) if side_by_side and g.stride[1] * pixel <= REACH else 1
+        phases = Phases(self.columns, g.stride[1], pixel) if g.stride[1] > 1 and pixels > 1 else None
         object.__setattr__(self, "phases", phases)
         columns = [column * g.dilation[1] for column in range(g.kernel[1])]
-        at = tuple(phases.at(column) if phases else column * channels for column in columns)
-        in_step = pixels * channels * (1 if phases else g.stride[1])
-        out_step = pixels * (channels if has_rest else layer.out.pixel)
-        product = Channels(layer.weights, Ending.of(layer), pixels, at, in_step, out_step)
+        at = tuple(phases.at(column) if phases else column * pixel for column in columns)
+        in_step = pixels * pixel * (1 if phases else g.stride[1])
+        out_step = pixels * (pixel if has_rest else layer.out.pixel * layer.dtype.nbytes)
+        product = Channels(layer.weights, self.ending, pixels, at, in_step, out_step)
         object.__setattr__(self, "product", product)
         padded = g.pad_top or g.pad_left or _reach(g, 0) > g.input[1] or _reach(g, 1) > g.input[2]
-        object.__setattr__(self, "has_ring", bool(padded or g.multiplier > 1 or channels % VECTOR))
+        object.__setattr__(self, "has_ring", bool(padded or g.multiplier > 1 or pixel % VECTOR))
 
     @property
     def has_rest(self) -> bool:
         return self.layer.split.rest is not None
+
+    @property
+    def pixel_nbytes(self) -> int:
+        """Of a pixel's results, and of its inputs, each channel as many times as it has filters."""
+        return self.layer.geometry.output[3] * self.layer.dtype.nbytes
 
     @property
     def slots(self) -> int:
@@ -109,7 +120,7 @@ class _Plan:
     @property
     def row_nbytes(self) -> int:
         """Of a row of the ring."""
-        return self.phases.row_nbytes if self.phases else self.columns * self.layer.geometry.output[3]
+        return self.phases.row_nbytes if self.phases else self.columns * self.pixel_nbytes
 
     @property
     def plain_at(self) -> int:
@@ -118,7 +129,7 @@ class _Plan:
 
     @property
     def _ring_nbytes(self) -> int:
-        plain = self.columns * self.layer.geometry.output[3] + VECTOR if self.phases else 0
+        plain = self.columns * self.pixel_nbytes + VECTOR if self.phases else 0
         return self.plain_at + plain if self.has_ring else 0
 
     @property
@@ -133,15 +144,15 @@ class _Plan:
     @property
     def most(self) -> int:
         """Pixels at a time."""
-        width, channels = self.layer.geometry.output[2:]
+        width = self.layer.geometry.output[2]
         if not self.has_rest:
             return width
         pixels = self.product.pixels
-        return min(width, max(1, _LINE_NBYTES // channels // pixels) * pixels)
+        return min(width, max(1, _LINE_NBYTES // self.pixel_nbytes // pixels) * pixels)
 
     @property
     def scratch_nbytes(self) -> int:
-        line = self.most * self.layer.geometry.output[3] if self.has_rest else 0
+        line = self.most * self.pixel_nbytes if self.has_rest else 0
         return -(-(self.line_at + line) // 4) * 4
 
     @property
@@ -151,7 +162,11 @@ class _Plan:
         row: float = self.product.instructions(g.output[2]) + 30 + 8 * g.kernel[0]
         row += instructions(self.layer) * g.output[2] * g.output[3]
         if self.has_ring:
-            copied = 3 * self.row_nbytes / VECTOR if g.multiplier == 1 else 2 * self.row_nbytes + 5 * g.input[2] * g.input[3]
+            copied = (
+                3 * self.row_nbytes / VECTOR
+                if g.multiplier == 1
+                else 2 * self.row_nbytes / self.layer.dtype.nbytes + 5 * g.input[2] * g.input[3]
+            )
             ordered = 3 * self.columns + 20 if self.phases else 0
             row += min(g.stride[0], self.slots) * (55 + copied + ordered)
         body = _BODY_NBYTES + _RING_NBYTES * self.has_ring + _REST_NBYTES * self.has_rest
@@ -196,7 +211,7 @@ class _Emitter(Body[_Plan]):
         """The pixels of an output row, whose window's rows are known."""
         plan, dsp, builder = self.plan, self.dsp, self.dsp.builder
         g = plan.layer.geometry
-        width, channels = g.output[2:]
+        width = g.output[2]
         pointers, line = dsp.at(self.frame.scratch, plan.pointers_at), dsp.at(self.frame.scratch, plan.line_at)
         if not plan.has_rest:
             plan.product.call(dsp, pointers, target, self.frame.table, I32(width), I32(0))
@@ -205,7 +220,7 @@ class _Emitter(Body[_Plan]):
             x, here = carried.index, carried.values[0]
             left = builder.sub(I32(width), x)
             count = builder.select(builder.icmp_signed("<", left, I32(plan.most)), left, I32(plan.most))
-            first = builder.mul(x, I32(channels if plan.phases else g.stride[1] * channels))
+            first = builder.mul(x, I32(plan.pixel_nbytes if plan.phases else g.stride[1] * plan.pixel_nbytes))
             plan.product.call(dsp, pointers, line, self.frame.table, count, first)
             Rest(dsp, self.output, plan.layer).emit(line, here, count, (number, y, x))
             forward = builder.mul(count, I32(plan.layer.out.pixel * self.output.nbytes))
@@ -260,26 +275,27 @@ class _Emitter(Body[_Plan]):
         """An input row, padded and with each channel as many times as it has filters."""
         plan, dsp, builder = self.plan, self.dsp, self.dsp.builder
         g = plan.layer.geometry
-        channels, width, depth = g.output[3], g.input[2], g.input[3]
+        width, depth, nbytes = g.input[2], g.input[3], plan.layer.dtype.nbytes
         before = min(g.pad_left, plan.columns)
         middle = max(0, min(width, plan.columns - before))
         after = plan.columns - before - middle
         exists = builder.icmp_unsigned("<", row, I32(g.input[1]))
-        source = dsp.at(image, builder.mul(builder.select(exists, row, I32(0)), I32(width * depth)))
+        source = dsp.at(image, builder.mul(builder.select(exists, row, I32(0)), I32(width * depth * nbytes)))
         zero_point, none = I32(plan.layer.instruction.left_zero_point), I32(0)
-        whole = [I32(before * channels), I32(middle * channels), I32(after * channels)]
+        whole = [I32(count * plan.pixel_nbytes) for count in (before, middle, after)]
+        row_nbytes = I32(plan.columns * plan.pixel_nbytes)
         if g.multiplier == 1:
-            empty = [I32(plan.columns * channels), none, none]
+            empty = [row_nbytes, none, none]
             pad_row(dsp, to, source, [builder.select(exists, a, b) for a, b in zip(whole, empty, strict=True)], zero_point)
             return
-        behind = pad_row(dsp, to, source, [builder.select(exists, whole[0], I32(plan.columns * channels)), none, none], zero_point)
+        behind = pad_row(dsp, to, source, [builder.select(exists, whole[0], row_nbytes), none, none], zero_point)
         if not middle:
             return
         with builder.if_then(exists):
             with dsp.repeat(middle * depth, [source, behind]) as carried:
                 here, there = carried.values
-                value = dsp.byte(here)
+                value = builder.load(here, align=nbytes, typ=I8 if nbytes == 1 else I16)
                 for number in range(g.multiplier):
-                    dsp.store_byte(value, there, number)
-                carried.next = (dsp.at(here, 1), dsp.at(there, g.multiplier))
+                    builder.store(value, dsp.at(there, number * nbytes), align=nbytes)
+                carried.next = (dsp.at(here, nbytes), dsp.at(there, g.multiplier * nbytes))
             pad_row(dsp, carried.results[1], source, [whole[2], none, none], zero_point)

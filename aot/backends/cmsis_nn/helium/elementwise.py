@@ -1,4 +1,4 @@
-"""Elementwise instructions on bytes, four at a time: sums and products of tensors, tables.
+"""Elementwise instructions on bytes and int16, four at a time: sums and products of tensors, tables.
 
 Enters: Maps. Leaves: `Implementation`s, or the sentence why not.
 Invariant: an element's operands are read before it is stored, so that each of them may be overwritten in place.
@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from math import prod
 
 from aot.backends.cmsis_nn.dsp.instructions import Dsp
-from aot.backends.cmsis_nn.helium.vectors import BYTES, LANES, WORDS, Vectors, refusal, run
+from aot.backends.cmsis_nn.helium.vectors import LANES, Vectors, refusal, run, widened
 from aot.backends.generic import activations, generic_constants
 from aot.graph.expr import Binary, Expr, Load, Lookup, Requantise, walk
 from aot.graph.ir import DType
 from aot.graph.primitive import Map, Primitive, store_of
 from aot.llvm.emission import KernelFunction
-from aot.llvm.types import I8, Value
+from aot.llvm.types import Value
 from aot.lower.implementation import Cost, Implementation
 from aot.lower.indexing import linear
 from aot.lower.inplace import elementwise_overwrites, stored_element_loads
@@ -25,7 +25,7 @@ from aot.target import Target
 
 
 def claim_elementwise(program: Program, instruction: Primitive, target: Target) -> Implementation | str:
-    """Maps over whole tensors of bytes with a requantisation, or tables that LLVM's vectoriser does not see as such."""
+    """Maps over whole tensors of bytes or int16 with a requantisation, or tables that LLVM's vectoriser does not see as such."""
     if "mve" not in target.has:
         return f"{target.name} has no Helium (MVE)"
     if not isinstance(instruction, Map) or not prod(instruction.space):
@@ -84,18 +84,18 @@ def _gains(value: Expr) -> bool:
 
 def _emit(function: KernelFunction, instruction: Map, beside: Sequence[Load], count: int) -> None:
     dsp = Dsp(function)
-    builder, names = dsp.builder, list(dict.fromkeys(load.buffer for load in beside))
+    names = list(dict.fromkeys(load.buffer for load in beside))
 
     def four(out: Value, *pointers: Value) -> None:
         def load(which: Load | None, unsigned: bool) -> Value:
             assert which is not None
-            loaded = builder.load(pointers[names.index(which.buffer)], align=1, typ=BYTES)
-            return builder.zext(loaded, WORDS) if unsigned else builder.sext(loaded, WORDS)
+            return widened(dsp, pointers[names.index(which.buffer)], which.dtype.nbytes, unsigned)
 
-        builder.store(Vectors(dsp, load).stored(instruction.value), out, align=1)
+        Vectors(dsp, load).store(instruction.value, out)
 
     def one(out: Value, *pointers: Value) -> None:
-        loaded = {load: builder.load(pointers[names.index(load.buffer)], align=1, typ=I8) for load in beside}
+        loaded = {load: function.load_at(load.buffer, pointers[names.index(load.buffer)]) for load in beside}
         function.store_at(instruction.out, out, function.value(instruction.value, {}, loaded=loaded))
 
-    run(dsp, count, [function.pointer(name) for name in (instruction.out, *names)], four, one, count % LANES > 0)
+    pointers = [(function.pointer(name), function.buffer(name).dtype.nbytes) for name in (instruction.out, *names)]
+    run(dsp, count, pointers, four, one, count % LANES > 0)

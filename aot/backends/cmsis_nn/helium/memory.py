@@ -34,7 +34,7 @@ def _pad_row() -> bytes:
     code, at, filling = Helium(), 12, 1
     code.push((4, LR))
     code.ldr(4, SP, 12)
-    code.vdup8(filling, 4)
+    code.vdup(filling, 4, 8)
 
     def run(count: int, copies: bool) -> None:
         code.mov(at, 0)

@@ -11,7 +11,7 @@ from aot.backends.cmsis_nn.swar.m3.thumb2 import LR, SP, Code
 from aot.errors import InternalError
 
 _LOADS = {"u8": (0x1E00, 1), "s16": (0x0E80, 1), "s32": (0x0F00, 1), "w": (0x1F00, 4)}
-_STORES = {"8": (0x1E00, 1), "16": (0x0E80, 1), "32": (0x0F00, 1), "w": (0x1F00, 4)}
+_STORES = {"8": (0x1E00, 1), "16": (0x0E80, 1), "32": (0x0F00, 1), "h32": (0x0F00, 2), "w": (0x1F00, 4)}
 _BITS = {8: 0, 16: 1, 32: 2}
 LT, GE, GT = 11, 10, 12
 REACH = 127
@@ -21,7 +21,8 @@ REACH = 127
 class Helium(Code):
     """As `Code`, with vectors."""
 
-    # Memory. kind: u8: sixteen bytes; s16, s32: eight or four bytes, widened; w: four words. Stores: bytes of lanes of so many bits.
+    # Memory. kind: u8: sixteen bytes; s16, s32: eight or four bytes, widened; w: four words. Stores: bytes of lanes of so many bits; h32:
+    # halfwords of lanes of 32 bits.
 
     def vload(self, to: int, base: int, offset: int = 0, kind: str = "u8") -> None:
         bits, unit = _LOADS[kind]
@@ -44,6 +45,7 @@ class Helium(Code):
         if offset % unit or abs(offset) // unit > 127:
             raise InternalError(f"an offset of {offset}")
         up = 0x80 if offset >= 0 else 0
+        up |= 8 if unit == 2 else 0
         self._wide(first | up | base, q << 13 | bits | abs(offset) // unit)
 
     def vpush(self) -> None:
@@ -63,19 +65,23 @@ class Helium(Code):
         """Lanes 1 and 3."""
         self._wide(0xEC10 | b, to << 13 | 0xF10 | a)
 
-    def vdup8(self, to: int, value: int) -> None:
-        self._wide(0xEEE0 | to << 1, value << 12 | 0xB10)
-
-    def vdup32(self, to: int, value: int) -> None:
-        self._wide(0xEEA0 | to << 1, value << 12 | 0xB10)
+    def vdup(self, to: int, value: int, bits: int) -> None:
+        first, second = {8: (0xEEE0, 0xB10), 16: (0xEEA0, 0xB30), 32: (0xEEA0, 0xB10)}[bits]
+        self._wide(first | to << 1, value << 12 | second)
 
     # Arithmetic.
 
-    def vmladav(self, acc: int, a: int, b: int, accumulates: bool) -> None:
-        """acc (an even register) = or += the sum of sixteen products of int8."""
+    def vmladav(self, acc: int, a: int, b: int, accumulates: bool, bits: int = 8) -> None:
+        """acc (an even register) = or += the sum of sixteen products of int8, or eight of int16."""
         if acc % 2:
             raise InternalError("VMLADAV needs an even register")
-        self._wide(0xEEF0 | a << 1, acc << 12 | 0xF00 | accumulates << 5 | b << 1)
+        self._wide(0xEEF0 | a << 1, acc << 12 | {8: 0xF00, 16: 0xE00}[bits] | accumulates << 5 | b << 1)
+
+    def vmlaldav(self, low: int, a: int, b: int, accumulates: bool) -> None:
+        """The same of int16 in 64 bits: `low` (an even register) and the one behind it."""
+        if low % 2:
+            raise InternalError("VMLALDAV needs an even register")
+        self._wide(0xEE80 | low // 2 << 4 | a << 1, low << 12 | 0xE00 | accumulates << 5 | b << 1)
 
     def vadd(self, to: int, a: int, b: int, bits: int = 32) -> None:
         self._three(0xEF00 | _BITS[bits] << 4, 0x840, to, a, b)
@@ -93,11 +99,11 @@ class Helium(Code):
     def vand(self, to: int, a: int, b: int) -> None:
         self._three(0xEF00, 0x150, to, a, b)
 
-    def vmax8(self, to: int, a: int, b: int) -> None:
-        self._three(0xEF00, 0x640, to, a, b)
+    def vmax(self, to: int, a: int, b: int, bits: int) -> None:
+        self._three(0xEF00 | _BITS[bits] << 4, 0x640, to, a, b)
 
-    def vmin8(self, to: int, a: int, b: int) -> None:
-        self._three(0xEF00, 0x650, to, a, b)
+    def vmin(self, to: int, a: int, b: int, bits: int) -> None:
+        self._three(0xEF00 | _BITS[bits] << 4, 0x650, to, a, b)
 
     def vshl(self, to: int, a: int, by: int) -> None:
         """Each lane of 32 bits shifted left by its own count; right by a negative one."""
@@ -111,19 +117,19 @@ class Helium(Code):
         """VSHR.S32 #31."""
         self._wide(0xEFA1, to << 13 | 0x050 | a << 1)
 
-    def vmull8(self, to: int, a: int, b: int, top: bool) -> None:
-        """Products of the even (top: odd) bytes, signed."""
-        self._three(0xEE01, 0xE00 | top << 12, to, a, b)
+    def vmull(self, to: int, a: int, b: int, top: bool, bits: int) -> None:
+        """Products of the even (top: odd) lanes of so many bits, signed."""
+        self._three(0xEE01 | _BITS[bits] << 4, 0xE00 | top << 12, to, a, b)
 
     def vmovl16(self, to: int, a: int, top: bool) -> None:
         """The even (top: odd) halfwords, widened."""
         self._wide(0xEEB0, to << 13 | 0xF40 | top << 12 | a << 1)
 
-    def vqshrn32(self, to: int, a: int, shift: int, top: bool = False) -> None:
-        """Lanes of 32 bits shifted right by 1 to 16 and saturated to 16 bits, into the even (top: odd) halfwords."""
+    def vqshrn32(self, to: int, a: int, shift: int, top: bool = False, rounds: bool = False) -> None:
+        """Lanes of 32 bits shifted right by 1 to 16 and saturated to 16 bits, into the even (top: odd) halfwords. rounds: half up."""
         if not 1 <= shift <= 16:
             raise InternalError(f"VQSHRN by {shift}")
-        self._wide(0xEE90 | (16 - shift), to << 13 | 0xF40 | top << 12 | a << 1)
+        self._wide(0xEE90 | (16 - shift), to << 13 | 0xF40 | top << 12 | a << 1 | rounds)
 
     def vqmovn(self, to: int, a: int, bits: int, top: bool = False) -> None:
         """Lanes of `bits` saturated to half as many."""
@@ -162,6 +168,21 @@ class Helium(Code):
         self._wide(0xF00F, _backwards(self.nbytes + 4 - start))
 
     # Scalars.
+
+    def umlal(self, low: int, high: int, a: int, b: int) -> None:
+        """64 bits += a * b, unsigned."""
+        self._wide(0xFBE0 | a, low << 12 | high << 8 | b)
+
+    def asrl(self, low: int, by: int) -> None:
+        """64 bits, in an even register and the one behind it, shifted right by a register."""
+        self._wide(0xEA50 | low, by << 12 | low // 2 << 9 | 0x12D)
+
+    def ssat16(self, to: int, value: int) -> None:
+        """SSAT to 16 bits."""
+        self._wide(0xF300 | value, to << 8 | 0x0F)
+
+    def strh_post(self, value: int, base: int, step: int) -> None:
+        self._wide(0xF820 | base, value << 12 | 0xB00 | step)
 
     def add_registers(self, to: int, a: int, b: int) -> None:
         self._wide(0xEB00 | a, to << 8 | b)

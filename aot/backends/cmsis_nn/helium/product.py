@@ -1,12 +1,13 @@
-"""The matrix product on Helium: pixels times channels, sixteen products an instruction, with requantisation and stores; in machine
-code, because VMLADAV's sums lie in even registers, of which there are as many as a block needs.
+"""The matrix product on Helium: pixels times channels, sixteen products an instruction (eight of int16), with requantisation and stores;
+in machine code, because VMLADAV's sums lie in even registers, of which there are as many as a block needs.
 
 Enters: how a window lies in memory, and the layer's ending. Leaves: a function over any number of pixels, and its table.
 Invariant: of each pixel `rows` runs of `chunks` times 16 bytes are read, which must be readable; what lies behind a window meets weights
 of zero. Only the output's channels are written, pixel by pixel in order.
 
 A block is two pixels by four channels: for a chunk 2 VLDRB, 4 VLDRW, 8 VMLADAV; a last single pixel has code of its own. The table is
-read from its start for every block: for each four channels weights chunk by chunk, then the ending's vectors.
+read from its start for every block: for each four channels weights chunk by chunk, then the ending's vectors. Weights that meet int16
+are widened as they are loaded (VLDRB.S16). Where sums need 64 bits (VMLALDAV) a block is one pixel.
 """
 
 from __future__ import annotations
@@ -27,15 +28,29 @@ from aot.llvm.types import I32, POINTER, Value
 
 CHUNK = 16
 LANES = 4
-_SUMS = ((0, 2, 4, 6), (8, 10, 12, 14))
-_TABLE, _OUT, _X, _SKIP, _COUNT = 1, 3, (5, 7), 9, 11
-_END = _COUNT  # where no rows are counted
+_TABLE, _OUT = 1, 3  # in low registers, as vectors that are widened or narrowed on their way want
+_LOW, _HIGH, _FACTOR, _DOWN = 0, 2, 12, 14  # for sums of 64 bits that end
 _FRAME = 20
 _AT_X, _AT_TABLE, _AT_COUNT, _AT_END, _AT_SKIP = range(0, _FRAME, 4)
 _HELD = 2  # chunks of a window that stay in registers for all channels, in q4 and on
 _STRAIGHT = 20  # chunks of a window that are multiplied without a loop
 _LONG_ROW = 16  # chunks of a row that are
 _TURN = 4  # chunks in a turn of a loop over a longer row
+
+
+@dataclass(frozen=True)
+class _Registers:
+    """sums: for each pixel those of four channels; of 64 bits with the registers behind them. x: pointers to pixels. skip: to the next
+    row, or the end of a long one; count: of rows, or the table's end where they are not counted."""
+
+    sums: tuple[tuple[int, ...], ...]
+    x: tuple[int, ...]
+    skip: int
+    count: int
+
+
+_SHORT = _Registers(((0, 2, 4, 6), (8, 10, 12, 14)), (5, 7), 9, 11)
+_LONG = _Registers(((4, 6, 8, 10),), (12,), 2, 14)
 
 
 @dataclass(frozen=True)
@@ -50,15 +65,25 @@ class Product:
     channels: int
 
     def table(self, weights: np.ndarray) -> np.ndarray:
-        """The packed table (int32) for weights of (channels, rows, bytes of a row)."""
-        padded = np.zeros((self.channels, self.rows, self.chunks * CHUNK), np.int8)
+        """The packed table (int32) for weights of (channels, rows, elements of a row)."""
+        padded = np.zeros((self.channels, self.rows, self.chunks * self.each), np.int8)
         padded[:, :, : weights.shape[2]] = weights
         found = bytearray()
         for first in range(0, self.channels, LANES):
             chosen = range(first, min(first + LANES, self.channels))
-            block = padded[first : first + LANES].reshape(len(chosen), -1, CHUNK)
+            block = padded[first : first + LANES].reshape(len(chosen), -1, self.each)
             found += block.transpose(1, 0, 2).tobytes() + b"".join(self.ending.table(chosen))
         return np.frombuffer(bytes(found), np.int32)
+
+    @property
+    def each(self) -> int:
+        """Products in a chunk, and bytes of a channel's weights for it."""
+        return CHUNK // self.ending.nbytes
+
+    @property
+    def pixels(self) -> int:
+        """Of a block."""
+        return 1 if self.ending.is_long else 2
 
     @property
     def key(self) -> tuple:
@@ -68,11 +93,13 @@ class Product:
     def instructions(self, pixels: int) -> int:
         """What `pixels` of them take."""
         groups = -(-self.channels // LANES)
-        chunks, end = self.rows * self.chunks, 2 * self.ending.vectors
+        chunks, end = self.rows * self.chunks, 2 * self.ending.vectors - (self.ending.nbytes > 1)
         looped = 0 if self._straight else 8 + 3 * self.rows * (1 + self.chunks // _TURN * (self.chunks > _LONG_ROW))
         held = 2 * chunks + 2 if self.holds else 0
         pair = groups * (chunks * 14 + 13 + self.ending.vectors + end + 2 * self.rows + looped - held) + 10 + held
         one = groups * (chunks * 9 + 13 + end + self.rows + looped - held // 2) + 10 + held
+        if self.ending.is_long:
+            return 40 + pixels * (one + 6 * self.channels)
         return 40 + pixels // 2 * pair + pixels % 2 * one
 
     def call(
@@ -113,7 +140,9 @@ class _Emitter:
     """Emits the function: r0 x, r1 output, r2 table, r3 count, skip on the stack."""
 
     def __init__(self, product: Product, odd: bool, even: bool) -> None:
-        self.product, self.odd, self.even = product, odd, even
+        self.product = product
+        self.odd, self.even = (odd, even) if product.pixels > 1 else (False, True)
+        self.registers = _LONG if product.ending.is_long else _SHORT
         self.emitted = Helium()
 
     def code(self) -> bytes:
@@ -126,14 +155,13 @@ class _Emitter:
         code.str(2, SP, _AT_TABLE)
         code.str(3, SP, _AT_COUNT)
         code.mov(_OUT, 1)
-        code.ldr(_SKIP, SP, self.product._pushed_nbytes)
-        code.str(_SKIP, SP, _AT_SKIP)
         full = self.product.channels // LANES * LANES
         if full:
-            nbytes = full // LANES * self._group_nbytes
-            code.add_any(2, 2, nbytes, 4)
-            code.str(2, SP, _AT_END)
-            code.mov(_END, 2)
+            end = self.registers.count
+            code.add_any(end, 2, full // LANES * self._group_nbytes, 4)
+            code.str(end, SP, _AT_END)
+        code.ldr(self.registers.skip, SP, self.product._pushed_nbytes)
+        code.str(self.registers.skip, SP, _AT_SKIP)
         if self.even:
             self._pairs()
         if self.odd:
@@ -146,23 +174,23 @@ class _Emitter:
 
     @property
     def _group_nbytes(self) -> int:
-        return LANES * CHUNK * self.product.rows * self.product.chunks + CHUNK * self.product.ending.vectors
+        return LANES * self.product.each * self.product.rows * self.product.chunks + CHUNK * self.product.ending.vectors
 
     def _pairs(self) -> None:
-        """Blocks of two pixels while there are two."""
-        code = self.emitted
+        """Blocks of two pixels while there are two (of one where a block has no more)."""
+        code, pixels = self.emitted, self.product.pixels
         over = None
         if self.odd:
             code.ldr(0, SP, _AT_COUNT)
             code.compare_number(0, 2)
             over = code.skip(LT)
         again = code.nbytes
-        self._block(2)
+        self._block(pixels)
         code.ldr(0, SP, _AT_X)
-        code.add_any(0, 0, 2 * self.product.in_step, 2)
+        code.add_any(0, 0, pixels * self.product.in_step, 2)
         code.str(0, SP, _AT_X)
         code.ldr(0, SP, _AT_COUNT)
-        code.subs_number(0, 2)
+        code.subs_number(0, pixels)
         code.str(0, SP, _AT_COUNT)
         if self.odd:
             code.compare_number(0, 2)
@@ -196,14 +224,15 @@ class _Emitter:
             again = code.nbytes
             self._channels(pixels, LANES)
             if full > 1:
-                end = _END if product._straight else 0
-                if not product._straight:
+                keeps = product._straight and not product.ending.is_long
+                end = self.registers.count if keeps else 0
+                if not keeps:
                     code.ldr(end, SP, _AT_END)
                 code.compare(_TABLE, end)
                 code.branch(NE, again)
         if left:
             self._channels(pixels, left)
-        code.add_any(_OUT, _OUT, pixels * product.out_step - full * LANES, 0)
+        code.add_any(_OUT, _OUT, pixels * product.out_step - full * LANES * product.ending.nbytes, 0)
 
     def _channels(self, pixels: int, channels: int) -> None:
         """Up to four channels of the block."""
@@ -213,9 +242,10 @@ class _Emitter:
                 self._multiply([_held(pixel, chunk) for pixel in range(pixels)], channels, accumulates=chunk > 0)
             self._end(pixels, channels)
             return
-        code.ldr(_X[0], SP, _AT_X)
+        x = self.registers.x
+        code.ldr(x[0], SP, _AT_X)
         if not self.near:
-            code.add_any(_X[1], _X[0], product.in_step, 0)
+            code.add_any(x[1], x[0], product.in_step, 0)
         if product._straight:
             for row in range(product.rows):
                 for chunk in range(product.chunks):
@@ -228,100 +258,119 @@ class _Emitter:
 
     def _looped(self, pixels: int, channels: int) -> None:
         """The same by loops, over rows and over parts of a long row."""
-        code, product = self.emitted, self.product
-        for pixel in range(pixels):
-            for channel in range(channels):
-                code.constant(_SUMS[pixel][channel], 0)
+        code, product, count = self.emitted, self.product, self.registers.count
+        for sums in self.registers.sums[:pixels]:
+            for low in sums[:channels]:
+                code.constant(low, 0)
+                if product.ending.is_long:
+                    code.constant(low + 1, 0)
         if product.rows > 1:
-            code.constant(_COUNT, product.rows)
+            code.constant(count, product.rows)
         again = code.nbytes
         self._row(pixels, channels)
         if product.rows > 1:
-            if product.chunks > _LONG_ROW:
-                code.ldr(_SKIP, SP, _AT_SKIP)
             self._next_row()
-            code.subs_number(_COUNT, 1)
+            code.subs_number(count, 1)
             code.branch(NE, again)
 
     def _row(self, pixels: int, channels: int) -> None:
         code, chunks = self.emitted, self.product.chunks
+        x, skip = self.registers.x, self.registers.skip
         turns, left = (divmod(chunks, _TURN)) if chunks > _LONG_ROW else (0, chunks)
         if turns:
-            code.add_any(_SKIP, _X[0], turns * _TURN * CHUNK, _SKIP)
+            code.add_any(skip, x[0], turns * _TURN * CHUNK, skip)
             again = code.nbytes
             for _ in range(_TURN):
                 self._chunk(pixels, channels, accumulates=True)
-            code.compare(_X[0], _SKIP)
+            code.compare(x[0], skip)
             code.branch(NE, again)
         for _ in range(left):
             self._chunk(pixels, channels, accumulates=True)
 
     def _next_row(self) -> None:
-        code = self.emitted
-        code.add_registers(_X[0], _X[0], _SKIP)
+        code, x, skip = self.emitted, self.registers.x, self.registers.skip
+        if self.product.chunks > _LONG_ROW or self.product.ending.is_long:
+            code.ldr(skip, SP, _AT_SKIP)
+        code.add_registers(x[0], x[0], skip)
         if not self.near:
-            code.add_registers(_X[1], _X[1], _SKIP)
+            code.add_registers(x[1], x[1], skip)
 
     def _chunk(self, pixels: int, channels: int, accumulates: bool) -> None:
-        code = self.emitted
+        code, x = self.emitted, self.registers.x
         if pixels == 2:
             if self.near:
-                code.vload(1, _X[0], self.product.in_step)
+                code.vload(1, x[0], self.product.in_step)
             else:
-                code.vload_post(1, _X[1], CHUNK)
-        code.vload_post(0, _X[0], CHUNK)
+                code.vload_post(1, x[1], CHUNK)
+        code.vload_post(0, x[0], CHUNK)
         self._multiply(range(pixels), channels, accumulates)
 
     def _hold(self, pixels: int) -> None:
         """Load the windows of a block."""
-        code, product = self.emitted, self.product
-        code.ldr(_X[0], SP, _AT_X)
+        code, product, x = self.emitted, self.product, self.registers.x
+        code.ldr(x[0], SP, _AT_X)
         for pixel in range(pixels):
             for chunk in range(product.chunks):
-                code.vload(_held(pixel, chunk), _X[0], chunk * CHUNK)
+                code.vload(_held(pixel, chunk), x[0], chunk * CHUNK)
             if pixel + 1 < pixels:
-                code.add_any(_X[0], _X[0], product.in_step, 0)
+                code.add_any(x[0], x[0], product.in_step, 0)
 
     def _multiply(self, windows: Sequence[int], channels: int, accumulates: bool) -> None:
         """A chunk of each pixel (in q registers) times that of each channel."""
-        code = self.emitted
+        code, ending = self.emitted, self.product.ending
         for channel in range(channels):
             weights = 2 + channel % 2
-            code.vload_post(weights, _TABLE, CHUNK, "w")
-            for pixel, window in enumerate(windows):
-                code.vmladav(_SUMS[pixel][channel], window, weights, accumulates)
+            code.vload_post(weights, _TABLE, self.product.each, "w" if ending.nbytes == 1 else "s16")
+            for sums, window in zip(self.registers.sums, windows, strict=False):
+                if ending.is_long:
+                    code.vmlaldav(sums[channel], window, weights, accumulates)
+                else:
+                    code.vmladav(sums[channel], window, weights, accumulates, 8 * ending.nbytes)
 
     def _end(self, pixels: int, channels: int) -> None:
         """Requantise and store."""
         code, ending = self.emitted, self.product.ending
-        sums: Sequence[int] = range(pixels)
-        for pixel in sums:
-            a, b, c, d = _SUMS[pixel]
+        if ending.is_long:
+            self._scale(channels)
+        for pixel in range(pixels):
+            a, b, c, d = self.registers.sums[pixel]
             code.vmov_even(pixel, a, c)  # lanes without a channel hold whatever they hold
             if channels > 1:
                 code.vmov_odd(pixel, b, d)
-        ending.requantise(code, sums, (2, 3), _TABLE, 0)
-        for pixel in sums:
+        ending.requantise(code, range(pixels), (2, 3), _TABLE, 0)
+        for pixel in range(pixels):
             ending.halve(code, pixel, pixel)
-            code.vqmovn(pixel, pixel, 16)
-        ending.clamp(code, sums, 2, 0)
+            if ending.nbytes == 1:
+                code.vqmovn(pixel, pixel, 16)
+        ending.clamp(code, range(pixels), 2, 0)
         if channels < LANES:
             code.constant(0, channels)
             code.vctp(32, 0)
         if pixels == 2:
             there = self.product.out_step
-            if there <= REACH:
+            if there <= REACH * ending.nbytes:
                 self._store(1, _OUT, there, 0, channels)
             else:
                 code.add_any(0, _OUT, there, 2)
                 self._store(1, 0, 0, 0, channels)
-        self._store(0, _OUT, 0, LANES, channels)
+        self._store(0, _OUT, 0, LANES * ending.nbytes, channels)
+
+    def _scale(self, channels: int) -> None:
+        """Sums of 64 bits become what they are scaled, in 32."""
+        code = self.emitted
+        for low in self.registers.sums[0][:channels]:
+            code.ldrd_post(_LOW, _HIGH, _TABLE, 8)
+            code.ldrd_post(_FACTOR, _DOWN, _TABLE, 8)
+            code.umlal(_LOW, _HIGH, low, _FACTOR)
+            code.mla(low + 1, low + 1, _FACTOR, _HIGH)
+            code.mov(low, _LOW)
+            code.asrl(low, _DOWN)
 
     def _store(self, q: int, base: int, offset: int, step: int, channels: int) -> None:
-        code = self.emitted
+        code, kind = self.emitted, "32" if self.product.ending.nbytes == 1 else "h32"
         if channels < LANES:
             code.vpst()
         if step and channels == LANES:
-            code.vstore_post(q, base, step, "32")
+            code.vstore_post(q, base, step, kind)
         else:
-            code.vstore(q, base, offset, "32")
+            code.vstore(q, base, offset, kind)

@@ -1,6 +1,6 @@
-"""What is fused behind a Helium kernel: int8 results of a run of pixels, from scratch, through the fused expression to the output.
+"""What is fused behind a Helium kernel: results of a run of pixels, from scratch, through the fused expression to the output.
 
-Enters: a line of int8 results. Leaves: stores.
+Enters: a line of int8 or int16 results. Leaves: stores.
 Invariant: an element's operands are read before it is stored.
 """
 
@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 from aot.backends.cmsis_nn.dsp.ending import Output
 from aot.backends.cmsis_nn.dsp.instructions import Dsp
-from aot.backends.cmsis_nn.helium.vectors import BYTES, LANES, WORDS, Vectors, refusal_of, run
+from aot.backends.cmsis_nn.helium.vectors import LANES, Vectors, refusal_of, run, widened
 from aot.backends.cmsis_nn.operands import Layer
 from aot.backends.cmsis_nn.shared import digest
 from aot.graph.expr import Load
-from aot.llvm.types import I32, Value
+from aot.llvm.types import I8, I16, I32, Value
 from aot.lower.implementation import Cost
 
 _CALL_NBYTES = 40  # of code that a layer has for itself
@@ -46,7 +46,7 @@ class Rest:
     def emit(self, line: Value, out: Value, count: Value, at: tuple[Value, Value, Value]) -> None:
         """`count` pixels; at: image, row and column of the first."""
         dsp, builder, layer = self.dsp, self.dsp.builder, self.layer
-        channels, pixel = layer.geometry.output[3], layer.out.pixel * self.output.nbytes
+        channels, pixel, nbytes = layer.geometry.output[3], layer.out.pixel * self.output.nbytes, layer.dtype.nbytes
         if self._is_vector and layer.out.pixel == channels:
             self._run(line, out, builder.mul(count, I32(channels)), channels % LANES != 0)
             return
@@ -58,9 +58,14 @@ class Rest:
             else:
                 with dsp.repeat(channels, [here, there, I32(0)]) as carried:
                     source, target, channel = carried.values
-                    self.output.store([(target, dsp.byte(source), self._axes(image, row, x, channel))])
-                    carried.next = (dsp.at(source, 1), dsp.at(target, self.output.nbytes), builder.add(channel, I32(1)))
-            pixels.next = (dsp.at(here, channels), dsp.at(there, pixel), builder.add(x, I32(1)))
+                    self.output.store([(target, self._result(source), self._axes(image, row, x, channel))])
+                    carried.next = (dsp.at(source, nbytes), dsp.at(target, self.output.nbytes), builder.add(channel, I32(1)))
+            pixels.next = (dsp.at(here, channels * nbytes), dsp.at(there, pixel), builder.add(x, I32(1)))
+
+    def _result(self, address: Value) -> Value:
+        """The result in the line, as int32."""
+        type = I8 if self.layer.dtype.nbytes == 1 else I16
+        return self.dsp.builder.sext(self.dsp.builder.load(address, align=type.width // 8, typ=type), I32)
 
     @property
     def _is_vector(self) -> bool:
@@ -70,21 +75,20 @@ class Rest:
         """`count` elements next to each other; a multiple of four unless there is a tail."""
 
         def one(here: Value, there: Value) -> None:
-            self.output.store([(there, self.dsp.byte(here), {})])
+            self.output.store([(there, self._result(here), {})])
 
-        run(self.dsp, count, [line, out], self._four, one, tail)
+        run(self.dsp, count, [(line, self.layer.dtype.nbytes), (out, self.output.nbytes)], self._four, one, tail)
 
     def _four(self, line: Value, out: Value) -> None:
-        dsp, builder = self.dsp, self.dsp.builder
+        dsp, layer = self.dsp, self.layer
 
         def load(which: Load | None, unsigned: bool) -> Value:
-            address = line if which is None else dsp.at(out, self.output.distances[which.buffer])
-            loaded = builder.load(address, align=1, typ=BYTES)
-            return builder.zext(loaded, WORDS) if unsigned else builder.sext(loaded, WORDS)
+            if which is None:
+                return widened(dsp, line, layer.dtype.nbytes, unsigned)
+            return widened(dsp, dsp.at(out, self.output.distances[which.buffer]), which.dtype.nbytes, unsigned)
 
-        rest = self.layer.split.rest
-        assert rest is not None
-        builder.store(Vectors(dsp, load).stored(rest), out, align=1)
+        assert layer.split.rest is not None
+        Vectors(dsp, load).store(layer.split.rest, out)
 
     def _axes(self, image: Value, row: Value, column: Value, channel: Value) -> dict[int, Value]:
         """The iteration axes of an element."""

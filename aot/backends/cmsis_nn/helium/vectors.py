@@ -14,15 +14,17 @@ from llvmlite import ir
 from aot.backends.cmsis_nn.dsp.instructions import Dsp
 from aot.backends.cmsis_nn.operands import Layer
 from aot.errors import InternalError
-from aot.graph.expr import Acc, Binary, Cast, Const, Expr, Load, Lookup, Requantise, walk
+from aot.graph.expr import COMPARE, Acc, Binary, Cast, Const, Expr, Load, Lookup, Requantise, Select, Unary, walk
 from aot.graph.ir import DType
 from aot.llvm.expressions import uniform
-from aot.llvm.types import I8, I32, Value, known_integer
+from aot.llvm.types import I8, I16, I32, Value, known_integer
 
 LANES = 4
-BYTES, WORDS = (ir.VectorType(type, LANES) for type in (I8, I32))
-_BYTE = (DType.INT8, DType.UINT8)
-_SIZES = {DType.INT8: 8, DType.UINT8: 8, DType.INT16: 16, DType.INT32: 32}
+_BYTES, _HALVES, WORDS = (ir.VectorType(type, LANES) for type in (I8, I16, I32))
+_STORED = (DType.INT8, DType.UINT8, DType.INT16)
+_SIZES = {DType.INT8: 8, DType.UINT8: 8, DType.INT16: 16, DType.UINT16: 16, DType.INT32: 32}
+_UNSIGNED = (DType.UINT8, DType.UINT16)
+_COMPARE = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 _ARITHMETIC = ("add", "sub", "mul", "and", "or", "xor", "min", "max", "shl", "shr", "ushr")
 
 
@@ -35,11 +37,11 @@ def refusal_of(layer: Layer) -> str:
 
 def refusal(expression: Expr, beside: Sequence[Load]) -> str:
     """Why an expression over these loads of the element that is stored is not for vectors; empty if it is."""
-    if expression.dtype not in _BYTE:
-        return f"its results are {expression.dtype}, not bytes"
+    if expression.dtype not in _STORED:
+        return f"its results are {expression.dtype}"
     for expr in walk(expression):
         match expr:
-            case Load() if expr in beside and expr.dtype in _BYTE:
+            case Load() if expr in beside and expr.dtype in _STORED:
                 pass
             case Lookup() if expr.dtype in _SIZES:
                 pass
@@ -49,7 +51,9 @@ def refusal(expression: Expr, beside: Sequence[Load]) -> str:
                 pass
             case Cast() if _casts(expr):
                 pass
-            case Binary(op) if op in _ARITHMETIC and expr.dtype is DType.INT32:
+            case Binary(op, a) if (op in _ARITHMETIC or op in COMPARE) and a.dtype is DType.INT32:
+                pass
+            case Select() | Unary("abs" | "neg") if expr.dtype is DType.INT32:
                 pass
             case _:
                 return f"it has a {type(expr).__name__} of {getattr(expr, 'dtype', '')}"
@@ -57,7 +61,13 @@ def refusal(expression: Expr, beside: Sequence[Load]) -> str:
 
 
 def _casts(expr: Cast) -> bool:
-    return expr.dtype in (*_BYTE, DType.INT32) and expr.x.dtype in _SIZES
+    return expr.dtype in (*_STORED, DType.INT32) and expr.x.dtype in _SIZES
+
+
+def widened(dsp: Dsp, address: Value, nbytes: int, unsigned: bool) -> Value:
+    """Four integers of so many bytes, as int32."""
+    loaded = dsp.builder.load(address, align=nbytes, typ=_BYTES if nbytes == 1 else _HALVES)
+    return dsp.builder.zext(loaded, WORDS) if unsigned else dsp.builder.sext(loaded, WORDS)
 
 
 def splat(value: int) -> Value:
@@ -67,7 +77,7 @@ def splat(value: int) -> Value:
 
 @dataclass
 class Vectors:
-    """load(load or None for the accumulator, as unsigned): four bytes widened to int32."""
+    """load(load or None for the accumulator, as unsigned): four elements widened to int32."""
 
     dsp: Dsp
     load: Callable[[Load | None, bool], Value]
@@ -78,10 +88,11 @@ class Vectors:
             self.done[id(expr)] = self._emit(expr)
         return self.done[id(expr)]
 
-    def stored(self, expr: Expr) -> Value:
-        """The four bytes to store: a cast at the end only drops bits, which the store does."""
-        inner = expr.x if isinstance(expr, Cast) else expr
-        return self.dsp.builder.trunc(self.value(inner), BYTES)
+    def store(self, expr: Expr, out: Value) -> None:
+        """Four elements: a cast at the end only drops bits, which the store does."""
+        inner = expr.x if isinstance(expr, Cast) and _SIZES[expr.x.dtype] >= _SIZES[expr.dtype] else expr
+        narrow = self.dsp.builder.trunc(self.value(inner), _BYTES if expr.dtype.nbytes == 1 else _HALVES)
+        self.dsp.builder.store(narrow, out, align=expr.dtype.nbytes)
 
     def _emit(self, expr: Expr) -> Value:
         builder = self.dsp.builder
@@ -105,6 +116,14 @@ class Vectors:
                 return self._cast(self.value(x), x.dtype, dtype)
             case Requantise(x, Const(multiplier), Const(shift)):
                 return self._requantise(self.value(x), int(multiplier), int(shift))
+            case Select(condition, yes, no):
+                return builder.select(self.value(condition), self.value(yes), self.value(no))
+            case Unary("neg", x):
+                return builder.neg(self.value(x))
+            case Unary("abs", x):
+                return self._call("llvm.abs.v4i32", self.value(x), ir.Constant(ir.IntType(1), 0))
+            case Binary(op, a, b) if op in COMPARE:
+                return builder.icmp_signed(_COMPARE[op], self.value(a), self.value(b))
             case Binary("min" | "max" as op, a, b):
                 return self._call(f"llvm.s{op}.v4i32", self.value(a), self.value(b))
             case Binary(op, a, b):
@@ -118,7 +137,7 @@ class Vectors:
             return x
         if dtype is DType.UINT8:
             return builder.and_(x, splat(255))
-        count = splat(24)
+        count = splat(32 - _SIZES[dtype])
         return builder.ashr(builder.shl(x, count), count)
 
     def _call(self, name: str, *arguments: Value) -> Value:
@@ -139,35 +158,41 @@ class Vectors:
     def _gather(self, base: Value, index: Value, dtype: DType) -> Value:
         """VLDR of four elements of a table."""
         bits = _SIZES[dtype]
-        how = I32(bits), I32({8: 0, 16: 1, 32: 2}[bits]), I32(int(dtype is DType.UINT8))
+        how = I32(bits), I32({8: 0, 16: 1, 32: 2}[bits]), I32(int(dtype in _UNSIGNED))
         return self._call("llvm.arm.mve.vldr.gather.offset.v4i32.p0.v4i32", base, index, *how)
 
 
 def run(
-    dsp: Dsp, count: int | Value, pointers: Sequence[Value], four: Callable[..., None], one: Callable[..., None], tail: bool
+    dsp: Dsp,
+    count: int | Value,
+    pointers: Sequence[tuple[Value, int]],
+    four: Callable[..., None],
+    one: Callable[..., None],
+    tail: bool,
 ) -> None:
-    """`count` elements (at least one) at pointers that step by a byte: by `four` at a time, the rest by `one`. tail: whether there can be
-    a rest."""
+    """`count` elements (at least one) at pointers that step by so many bytes: by `four` at a time, the rest by `one`. tail: whether there
+    can be a rest."""
     builder, total = dsp.builder, I32(count) if isinstance(count, int) else count
     known = known_integer(total)
 
     def loop(turns: Value, start: Sequence[Value], step: int, body: Callable[..., None]) -> None:
         with dsp.repeat(turns if known is None else known // LANES if step == LANES else known % LANES, list(start)) as carried:
             body(*carried.values)
-            carried.next = tuple(dsp.at(pointer, step) for pointer in carried.values)
+            carried.next = tuple(dsp.at(pointer, step * size) for pointer, size in zip(carried.values, sizes, strict=True))
 
+    starts, sizes = [pointer for pointer, _ in pointers], [nbytes for _, nbytes in pointers]
     turns, left = builder.lshr(total, I32(2)), builder.and_(total, I32(LANES - 1))
     whole = builder.sub(total, left)
-    behind = [dsp.at(pointer, whole) for pointer in pointers]
+    behind = [dsp.at(pointer, whole if nbytes == 1 else builder.mul(whole, I32(nbytes))) for pointer, nbytes in pointers]
     if known is not None:
         if known >= LANES:
-            loop(turns, pointers, LANES, four)
+            loop(turns, starts, LANES, four)
         if known % LANES:
             loop(left, behind, 1, one)
         return
     if not tail:
-        loop(turns, pointers, LANES, four)
+        loop(turns, starts, LANES, four)
         return
-    for number, start, step, body in ((turns, pointers, LANES, four), (left, behind, 1, one)):
+    for number, start, step, body in ((turns, starts, LANES, four), (left, behind, 1, one)):
         with builder.if_then(builder.icmp_signed(">", number, I32(0))):
             loop(number, start, step, body)
