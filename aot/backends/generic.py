@@ -6,15 +6,16 @@ Invariant: `constants` holds every constant that the emitter will load, tables o
 
 from __future__ import annotations
 
+from aot.graph.expr import Acc
 from aot.graph.ir import DType
-from aot.graph.primitive import Call, Control, Primitive, reads, writes
+from aot.graph.primitive import Call, Control, Loop, Primitive, Reduce, reads, writes
 from aot.llvm.calls import arguments_of, call_constants, emit_call
 from aot.llvm.expressions import table_data, table_name, uniform
 from aot.llvm.loops import emit_generic, tables_of
 from aot.lower.implementation import Backend, Implementation, Kernel, Rows
 from aot.lower.inplace import elementwise_overwrites
 from aot.lower.program import Buffer, Program
-from aot.lower.rows import row_axis
+from aot.lower.rows import instruction_rows
 from aot.target import Target
 
 
@@ -51,7 +52,6 @@ def claim(program: Program, instruction: Primitive, target: Target) -> Implement
         return _claim_call(program, instruction)
     if isinstance(instruction, Control):
         return Implementation("control", instruction, reads(instruction), (), (), emit_generic)
-    rows = row_axis(instruction.space)
     return Implementation(
         kernel=f"generic {type(instruction).__name__.lower()}",
         instruction=instruction,
@@ -60,8 +60,18 @@ def claim(program: Program, instruction: Primitive, target: Target) -> Implement
         constants=generic_constants(program, instruction),
         emit=emit_generic,
         overwrites=elementwise_overwrites(program, instruction),
-        rows=Rows(1 if rows is None else instruction.space[rows]),
+        rows=_rows(program, instruction),
+        scatters=(*activations(program, instruction), *writes(instruction)),
     )
+
+
+def _rows(program: Program, instruction: Loop) -> Rows:
+    """Those of the space; of the window where there are none and the sum so far can stand in the output."""
+    count = instruction_rows(instruction)
+    sums = isinstance(instruction, Reduce) and instruction.result == Acc(program[instruction.out].dtype)
+    if count > 1 or not sums:
+        return Rows(count)
+    return Rows(instruction_rows(instruction, accumulates=True), accumulates=True)
 
 
 def _claim_call(program: Program, call: Call) -> Implementation | str:

@@ -82,4 +82,4 @@ def offset_pointer(builder: ir.IRBuilder, pointer: Value, offset: int) -> Value:
     """`pointer` plus a number of bytes."""
     if not offset:
         return pointer
-    return builder.gep(pointer, [I64(offset)], inbounds=True, source_etype=I8)
+    return builder.gep(pointer, [I64(offset)], inbounds=offset > 0, source_etype=I8)

@@ -16,11 +16,13 @@ from typing import TYPE_CHECKING
 from llvmlite import ir
 
 from aot.errors import InternalError
+from aot.graph.expr import axis
 from aot.graph.ir import DType
 from aot.graph.primitive import Call, Control
 from aot.llvm.expressions import Scalars
+from aot.llvm.scattered import table_of_rows
 from aot.llvm.types import I1, I8, I32, POINTER, Builder, Value, known_integer, memory_type
-from aot.lower.indexing import strides
+from aot.lower.rows import row_nbytes
 
 if TYPE_CHECKING:
     from aot.graph.expr import Expr, IndexMap, Load
@@ -50,6 +52,7 @@ class KernelFunction:
     """A function under construction. See the module's docstring for its signature.
 
     builder: positioned in the body. y0, y1: the rows to compute. scratch: pointer, or None.
+    scattered: the buffers whose rows lie anywhere; of those only `row` gives an address.
     prefix: the bundle's name; local helper functions start with it.
     alignment: known alignment in bytes of each pointer (default 4). distinct: names whose bytes no other parameter reaches
     (default: from the Program's storages and `overwrites`).
@@ -68,6 +71,8 @@ class KernelFunction:
     ) -> None:
         self.module, self.implementation, self.program, self.target, self.prefix = module, implementation, program, target, prefix
         self.constants = {buffer.name: buffer for buffer in implementation.constants}
+        activations = (*implementation.reads, *implementation.writes)
+        self.scattered = frozenset(name for name in activations if table_of_rows(name) in self.constants)
         self.alignment = dict(alignment or {})
         names = parameter_names(implementation)
         self.function = declare_kernel(module, symbol, implementation)
@@ -109,7 +114,7 @@ class KernelFunction:
         return self.constants[name] if name in self.constants else self.program[name]
 
     def align_of(self, name: str) -> int:
-        """Known alignment in bytes of a buffer's first byte."""
+        """Known alignment in bytes of a buffer's first byte; of every row's, if it lies scattered."""
         if name in self.alignment:
             return self.alignment[name]
         return max(4, self.constants[name].align) if name in self.constants else 4
@@ -119,6 +124,19 @@ class KernelFunction:
         if name not in self.pointers:
             raise InternalError(f"{self.implementation.kernel}: %{name} is not a parameter of the function")
         return self.pointers[name]
+
+    def row(self, name: str, number: Value, builder: Builder | None = None) -> Value:
+        """The first byte of a row (int32) that the buffer has."""
+        builder = self.builder if builder is None else builder
+        if name in self.scattered:
+            table = self.constants[table_of_rows(name)]
+            etype = memory_type(table.dtype)
+            slot = builder.gep(self.pointer(table.name), [number], inbounds=True, source_etype=etype)
+            offset = builder.load(slot, align=table.dtype.nbytes, typ=etype)
+            offset = offset if etype == I32 else builder.zext(offset, I32)
+        else:
+            offset = builder.mul(number, I32(row_nbytes(self.buffer(name))), flags=("nsw",))
+        return builder.gep(self.pointer(name), [offset], inbounds=True, source_etype=I8)
 
     def value(
         self, expr: Expr, axes: Mapping[int, Value], acc: Value | None = None, loaded: Mapping[Load, Value] | None = None
@@ -132,20 +150,19 @@ class KernelFunction:
 
     def address(self, name: str, indices: Sequence[Index]) -> Value:
         """Address of the element at `indices` (one for each dimension; no checks)."""
-        scalars = Scalars(self, {}, None)
-        offset: Value = I32(0)
-        for index, stride in zip(indices, strides(self.buffer(name).shape), strict=True):
-            offset = scalars.sum(offset, scalars.scaled(I32(index) if isinstance(index, int) else index, stride))
-        return self.element(name, offset)
+        values = {number: I32(index) if isinstance(index, int) else index for number, index in enumerate(indices)}
+        return self.mapped_address(name, tuple(map(axis, values)), values)
 
     def mapped_address(self, name: str, maps: Sequence[IndexMap], axes: Mapping[int, Value]) -> Value:
         """Address of the element that index maps name (always inside the buffer)."""
-        return self.element(name, Scalars(self, axes, None).flat_offset(name, maps))
+        return Scalars(self, axes, None).address(name, maps)
 
-    def element(self, name: str, offset: Value) -> Value:
-        """Address of the element at a flat offset, in elements."""
+    def element(self, name: str, offset: Value, row: Value | None = None) -> Value:
+        """Address of the element at a flat offset, in elements, from the buffer's first byte, or from that of a row."""
+        if row is None and name in self.scattered:
+            raise InternalError(f"{self.implementation.kernel}: %{name} lies scattered, and is addressed as a whole")
         etype = memory_type(self.buffer(name).dtype)
-        return self.builder.gep(self.pointer(name), [offset], inbounds=True, source_etype=etype)
+        return self.builder.gep(self.pointer(name) if row is None else row, [offset], inbounds=True, source_etype=etype)
 
     def load(self, name: str, indices: Sequence[Index]) -> Value:
         """The element at `indices`, as a register value."""

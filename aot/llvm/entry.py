@@ -86,8 +86,9 @@ class _Arguments:
         self.turns: list[Value] = []
 
     def call(self, kernel: ir.Function, step: Step) -> None:
-        implementation = self.layout.plan.schedule.implementation(step)
-        arguments = [self._address(self.layout.place(name)) for name in (*implementation.reads, *implementation.writes)]
+        implementation = self.layout.implementations[step.position]
+        names = (*implementation.reads, *implementation.writes)
+        arguments = [self._address(self.layout.argument(name, step)) for name in names]
         for constant in implementation.constants:
             arguments.append(offset_pointer(self.builder, self._block(), self.pool.add(constant)))
         if implementation.scratch_nbytes:

@@ -32,11 +32,13 @@ from aot.graph.expr import (
     Select,
     Table,
     Unary,
+    fixed,
 )
 from aot.graph.ir import DType
 from aot.llvm import arithmetic
 from aot.llvm.types import I32, Builder, Value, constant, known_integer, register_type
 from aot.lower.indexing import strides
+from aot.lower.rows import row_axis
 
 if TYPE_CHECKING:
     from aot.llvm.emission import KernelFunction
@@ -155,6 +157,19 @@ class Scalars:
         loaded = self.function.load_at(name, self.function.element(name, self.axis(table.axis)))
         return loaded if loaded.type == I32 else self.builder.sext(loaded, I32)
 
+    def address(self, buffer: str, maps: Sequence[IndexMap], condition: Value | None = None) -> Value:
+        """The address of the element that index maps name; where `condition` does not hold, of the first one."""
+
+        def safe(offset: Value) -> Value:
+            return offset if condition is None else self.builder.select(condition, offset, I32(0))
+
+        if buffer not in self.function.scattered:
+            return self.function.element(buffer, safe(self.flat_offset(buffer, maps)))
+        number = row_axis(self.function.buffer(buffer).shape)
+        row = I32(0) if number is None else safe(self.index(maps[number]))
+        within = [fixed(0) if at == number else index for at, index in enumerate(maps)]
+        return self.function.element(buffer, safe(self.flat_offset(buffer, within)), self.function.row(buffer, row))
+
     def flat_offset(self, buffer: str, maps: Sequence[IndexMap]) -> Value:
         """The flat element offset that index maps name. Affine parts are summed axis by axis, so that LLVM sees one linear form."""
         terms: dict[int, int] = {}
@@ -196,9 +211,7 @@ class Scalars:
         single = uniform(self.function.buffer(load.buffer).data)
         if single is not None:
             return constant(single, load.dtype)
-        offset = self.flat_offset(load.buffer, load.index)
-        safe = offset if condition is None else self.builder.select(condition, offset, I32(0))
-        return self.function.load_at(load.buffer, self.function.element(load.buffer, safe))
+        return self.function.load_at(load.buffer, self.address(load.buffer, load.index, condition))
 
     def _checks(self, load: Load, shape: Sequence[int]) -> list[Value]:
         """One condition for each index that may fall outside."""

@@ -1,22 +1,26 @@
 """Where each buffer of an entry lies: in the workspace, or behind one of the caller's pointers.
 
 Enters: a plan and the entry's ports. Leaves: places, their alignment, and which pointers of a kernel can't meet.
-Invariant: `distinct` is decided by the bytes of the plan, not by names: what overlaps in memory never gets `noalias`.
+Invariant: `distinct` is decided by the bytes that a step touches, not by names: what overlaps in memory never gets `noalias`.
 The caller's buffers overlap neither each other nor the workspace (the header says so).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from aot.errors import CompileError, InternalError
+from aot.graph.primitive import loads_of
+from aot.llvm.scattered import table_of_rows, with_tables
 from aot.lower.plan import scratch_name
+from aot.lower.rows import row_count, row_nbytes, touched
 
 if TYPE_CHECKING:
     from aot.bundle import Port
-    from aot.lower.plan import Plan
+    from aot.lower.implementation import Implementation
+    from aot.lower.plan import Plan, Step
     from aot.lower.state import StateLayout
 
 LIMIT = 1 << 31
@@ -66,9 +70,53 @@ class Layout:
             if owner in self.port_of and not io_in_workspace:
                 raise InternalError(f"%{name} shares its bytes with another input or output")
             self.port_of[owner] = number
+        self.steps: dict[int, list[Step]] = {}
+        for step in plan.schedule.steps:
+            self.steps.setdefault(step.position, []).append(step)
+        self.implementations = {position: self._implementation(position) for position in self.steps}
+
+    def _implementation(self, position: int) -> Implementation:
+        """The implementation as it is emitted: with tables of scattered rows, and without pieces where there is one."""
+        chosen = self.plan.schedule.choices[position].implementation
+        if len(self.steps[position]) == 1:
+            chosen = replace(chosen, rows=replace(chosen.rows, accumulates=False))
+        return with_tables(chosen, {name: self._offsets(name) for name in self._tables(position, chosen)})
+
+    def _tables(self, position: int, chosen: Implementation) -> frozenset[str]:
+        """The buffers that it gets as tables: also those of which it may look at a first element that is not in the touched row."""
+        needed = self.plan.tables(position)
+        if beyond := needed - set(chosen.scatters):
+            raise InternalError(f"{chosen.kernel} can't find scattered rows of {', '.join(sorted(beyond))}")
+        filled = {load.buffer for load in loads_of(chosen.instruction) if load.fill is not None}
+        return needed | {name for name in filled & set(chosen.scatters) if self._scattered(name)}
+
+    def _scattered(self, name: str) -> bool:
+        return self.program.storage(name) in self.plan.row_offsets
+
+    def _offsets(self, name: str) -> tuple[int, ...]:
+        offsets = self.plan.row_offsets[self.program.storage(name)]
+        if len(offsets) != row_count(self.program[name]):
+            raise InternalError(f"%{name} has {row_count(self.program[name])} rows, and offsets of {len(offsets)}")
+        return offsets
+
+    def argument(self, name: str, step: Step) -> Place:
+        """What an implementation gets for a buffer in a step. Of a scattered one without a table: where it would begin if it
+        lay around the one row that the step touches in one piece."""
+        chosen = self.implementations[step.position]
+        if not self._scattered(name):
+            return self.place(name)
+        if any(constant.name == table_of_rows(name) for constant in chosen.constants):
+            return Place("workspace", 0, self.plan.workspace_nbytes)
+        nbytes, rows = row_nbytes(self.program[name]), self._touched(name, step)
+        row = rows.start if rows else 0
+        return Place("workspace", self._offsets(name)[row] - row * nbytes, nbytes)
+
+    def _touched(self, name: str, step: Step) -> range:
+        chosen = self.implementations[step.position]
+        return touched(self.program, chosen.instruction, name, step.y0, step.y1, chosen.rows.accumulates)
 
     def place(self, name: str) -> Place:
-        """Where a buffer lies."""
+        """Where a buffer lies that is in one piece."""
         owner = self.program.storage(name)
         nbytes = self.program[owner].nbytes
         part = self.program[name].offset, self.program[name].slide
@@ -87,18 +135,40 @@ class Layout:
         nbytes = self.plan.schedule.choices[position].implementation.scratch_nbytes
         return Place("workspace", self.plan.offset_of[scratch_name(position)], nbytes)
 
-    def align(self, name: str) -> int:
-        """Known alignment in bytes of a buffer's first byte."""
+    def align(self, name: str, position: int) -> int:
+        """Known alignment in bytes of a buffer's first byte, or of all its rows if the implementation gets a table of them."""
+        if self._scattered(name):
+            table = any(constant.name == table_of_rows(name) for constant in self.implementations[position].constants)
+            steps = (*self._offsets(name), *(() if table else (row_nbytes(self.program[name]),)))
+            return min(self.plan.align, *(step & -step for step in steps if step), 1 << 30)
         place = self.place(name)
         base = self.ports[place.port].align if isinstance(place.port, int) else self.plan.align
         base = self.state_align if place.port == "state" else base
         return min(base, *(step & -step for step in (place.offset, place.start, *place.slide) if step), 1 << 30)
 
     def distinct(self, position: int) -> frozenset[str]:
-        """Parameters of an implementation's function whose bytes none of its other pointers reaches."""
-        implementation = self.plan.schedule.choices[position].implementation
+        """Parameters of an implementation's function whose bytes none of its other pointers reaches in the same step."""
+        implementation = self.implementations[position]
         names = (*implementation.reads, *implementation.writes)
-        places = [self.place(name) for name in names]
-        others = places + ([self.scratch(position)] if implementation.scratch_nbytes else [])
-        alone = {name for name, place in zip(names, places) if sum(place.meets(other) for other in others) <= 1}
+        scratch = (self.scratch(position),) if implementation.scratch_nbytes else ()
+        alone = set(names)
+        for step in self.steps[position]:
+            areas = [self._area(name, step) for name in names]
+            for name, area in zip(names, areas):
+                if sum(_meet(area, other) for other in (*areas, scratch)) > 1:
+                    alone.discard(name)
         return frozenset(alone | {constant.name for constant in implementation.constants})
+
+    def _area(self, name: str, step: Step) -> tuple[Place, ...]:
+        """The bytes of a buffer that a step touches."""
+        nbytes = row_nbytes(self.program[self.program.storage(name)])
+        if self._scattered(name):
+            return tuple(Place("workspace", self._offsets(name)[row], nbytes) for row in self._touched(name, step))
+        place, rows = self.place(name), self._touched(name, step)
+        if len(self.steps[step.position]) == 1 or self.program[name].is_window:
+            return (place,)
+        return (replace(place, offset=place.offset + rows.start * nbytes, nbytes=len(rows) * nbytes),)
+
+
+def _meet(some: Sequence[Place], others: Sequence[Place]) -> bool:
+    return any(one.meets(other) for one in some for other in others)

@@ -2,7 +2,8 @@
 
 Enters: a KernelFunction of one of these primitives. Leaves: its body.
 Invariant: windows are cut at the borders before their loops begin (`Contract`, `Reduce` with `skip_fill`): no tests inside.
-The row axis is the first axis of the space with more than one position, but for the last; it runs from y0 to y1.
+The row axis is the first axis of the space with more than one position, but for the last; it runs from y0 to y1. That of a reduction
+which accumulates is the first such axis of its window.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import dataclass, field
 from math import prod
 
 from aot.errors import InternalError
-from aot.graph.expr import Affine, Axis, IndexMap, Load, Table, walk
+from aot.graph.expr import Acc, Affine, Axis, IndexMap, Load, Table, walk
 from aot.graph.ir import DType
 from aot.graph.primitive import Call, Contract, Control, Map, Primitive, Reduce, describe, expressions, loads_of, store_of
 from aot.llvm import arithmetic
@@ -20,7 +21,7 @@ from aot.llvm.emission import Index, KernelFunction
 from aot.llvm.expressions import Scalars, index_range, straighten, uniform
 from aot.llvm.types import I32, Value, constant
 from aot.lower.indexing import strides
-from aot.lower.rows import row_axis
+from aot.lower.rows import instruction_axis, row_axis
 
 
 def emit_generic(function: KernelFunction) -> None:
@@ -63,6 +64,8 @@ class Nest:
         self.cuts, self.unchecked = find_cuts(function, primitive)
         self.walks = Walks(function, primitive, self.cuts, self.unchecked)
         self.axes: dict[int, Value] = {}
+        self.accumulates = function.implementation.rows.accumulates
+        self.rows = instruction_axis(primitive, self.accumulates)
 
     def emit(self) -> None:
         spans = self._merged(self._space_spans())
@@ -76,10 +79,9 @@ class Nest:
         return Scalars(self.function, self.axes, acc, self.unchecked)
 
     def _space_spans(self) -> list[Span]:
-        rows = row_axis(self.space)
         spans = []
         for number, extent in enumerate(self.space):
-            if number == rows:
+            if number == self.rows:
                 spans.append(Span([number], self.function.y0, self.function.y1, False))
             elif extent != 1:
                 spans.append(Span([number], 0, extent))
@@ -91,14 +93,16 @@ class Nest:
         for position, extent in enumerate(self.window):
             number = len(self.space) + position
             cuts = [cut for cut in self.cuts if cut.axis == number]
-            if cuts:
-                spans.append(Span([number], *self._limits(cuts, extent), False))
+            if cuts or number == self.rows:
+                spans.append(Span([number], *self._limits(cuts, *self._whole(number, extent)), False))
             elif extent != 1:
                 spans.append(Span([number], 0, extent))
         return spans
 
-    def _limits(self, cuts: Sequence[Cut], extent: int) -> tuple[Value, Value]:
-        low, high = I32(0), I32(extent)
+    def _whole(self, number: int, extent: int) -> tuple[Value, Value]:
+        return (self.function.y0, self.function.y1) if number == self.rows else (I32(0), I32(extent))
+
+    def _limits(self, cuts: Sequence[Cut], low: Value, high: Value) -> tuple[Value, Value]:
         for cut in cuts:
             rest = self.scalars().index(cut.rest)
             before = self._divide_up(self.builder.neg(rest), cut.coefficient)
@@ -161,12 +165,24 @@ class Nest:
         if isinstance(primitive, Map):
             result = self.scalars().value(primitive.value)
         else:
-            initial = self.scalars().value(primitive.initial)
+            initial = self._initial()
             step = self._product if isinstance(primitive, Contract) else self._term
             acc = self._fold(self._merged(self._window_spans()), initial, step)
             result = self.scalars(acc).value(primitive.result)
         address = self.function.mapped_address(primitive.out, store_of(primitive), self.axes)
         self.function.store_at(primitive.out, address, result)
+
+    def _initial(self) -> Value:
+        """What the accumulator starts as: in a later step of a reduction that accumulates, as the output so far."""
+        assert not isinstance(self.primitive, Map)
+        initial = self.scalars().value(self.primitive.initial)
+        if not self.accumulates:
+            return initial
+        if not isinstance(self.primitive.result, Acc):
+            raise InternalError(f"a reduction that accumulates in its output has a result of its own: {describe(self.primitive)}")
+        held = self.function.mapped_address(self.primitive.out, store_of(self.primitive), self.axes)
+        first = self.builder.icmp_signed("==", self.function.y0, I32(0))
+        return self.builder.select(first, initial, self.function.load_at(self.primitive.out, held))
 
     def _words(self, copy: WordCopy) -> None:
         """Copy one word of elements."""
@@ -227,7 +243,7 @@ def word_copy(function: KernelFunction, primitive: Primitive, walks: Walks, inne
         return None
     align = 4
     for (name, index), steps in zip(accesses, walks.steps, strict=True):
-        offset = sum(part.offset * stride for part, stride in zip(map(straightened, index), strides(function.buffer(name).shape)))
+        offset = sum(straightened(part).offset * stride for part, stride in strided(function, name, index))
         outer = [step for number, step in steps.items() if number != inner.axes[-1]]
         if steps.get(inner.axes[-1], 0) != 1:
             return None
@@ -244,27 +260,40 @@ def straightened(index: IndexMap) -> Affine:
     return simple
 
 
+def strided(function: KernelFunction, name: str, maps: Sequence[IndexMap]) -> list[tuple[IndexMap, int]]:
+    """Each index of an access with its stride in elements; a scattered buffer's rows have none."""
+    shape = function.buffer(name).shape
+    rows = row_axis(shape) if name in function.scattered else None
+    return [(index, stride) for number, (index, stride) in enumerate(zip(maps, strides(shape), strict=True)) if number != rows]
+
+
 class Walks:
-    """How each access moves along each axis, to see which neighbouring axes can be walked as one."""
+    """How each access moves along each axis, to see which neighbouring axes can be walked as one.
+
+    rows: the axes that go through the rows of scattered buffers.
+    """
 
     def __init__(
         self, function: KernelFunction, primitive: Map | Reduce | Contract, cuts: Sequence[Cut], unchecked: Sequence[Load]
     ) -> None:
-        self.extents = function.extents
+        self.function, self.extents = function, function.extents
         self.steps: list[dict[int, int]] = []
+        self.rows: set[int] = set()
         self.fixed: set[int] = {expr.axis for expr in walk(*expressions(primitive)) if isinstance(expr, Axis)}
         free = {id(load) for load in unchecked}
         for expr in walk(*expressions(primitive)):
             if isinstance(expr, Load) and uniform(function.buffer(expr.buffer).data) is None:
-                self._access(expr.index, function.buffer(expr.buffer).shape)
+                self._access(expr.buffer, expr.index)
             if isinstance(expr, Load) and expr.fill is not None and id(expr) not in free:
                 self._check(expr.index, function.buffer(expr.buffer).shape)
-        self._access(store_of(primitive), function.buffer(primitive.out).shape)
+        self._access(primitive.out, store_of(primitive))
         self.fixed |= {number for cut in cuts for number in axes_of(cut.rest)}
 
-    def _access(self, maps: Sequence[IndexMap], shape: Sequence[int]) -> None:
+    def _access(self, name: str, maps: Sequence[IndexMap]) -> None:
         steps: dict[int, int] = {}
-        for index, stride in zip(maps, strides(tuple(shape))):
+        if name in self.function.scattered and (rows := row_axis(self.function.buffer(name).shape)) is not None:
+            self.rows |= axes_of(maps[rows])
+        for index, stride in strided(self.function, name, maps):
             simple = straighten(index) if isinstance(index, Table) else index
             if isinstance(simple, Table):
                 self.fixed.add(simple.axis)
@@ -281,7 +310,7 @@ class Walks:
 
     def joins(self, outer: int, inner: int) -> bool:
         """Whether axis `inner` continues axis `outer` in every access."""
-        if outer in self.fixed or inner in self.fixed:
+        if {outer, inner} & (self.fixed | self.rows):
             return False
         return all(steps.get(outer, 0) == steps.get(inner, 0) * self.extents[inner] for steps in self.steps)
 

@@ -27,7 +27,7 @@ from aot.llvm.stack import deepest
 
 if TYPE_CHECKING:
     from aot.bundle import Port
-    from aot.lower.implementation import Implementation, Style
+    from aot.lower.implementation import Style
     from aot.lower.plan import Plan
     from aot.lower.state import StateLayout
     from aot.target import Target
@@ -146,7 +146,7 @@ class _Assembly:
         return tuple(symbols[step.position] for step in source.plan.schedule.kernel_steps)
 
     def _kernel(self, symbol: str, position: int, plan: Plan, layout: Layout) -> None:
-        implementation = plan.schedule.choices[position].implementation
+        implementation = layout.implementations[position]
         for constant in implementation.constants:
             self.pool.add(constant)
         function = KernelFunction(
@@ -156,7 +156,7 @@ class _Assembly:
             plan.schedule.program,
             self.target,
             prefix=self.name,
-            alignment=self._alignment(implementation, layout),
+            alignment=self._alignment(position, layout),
             distinct=layout.distinct(position),
         )
         self.functions |= called(implementation.instruction)
@@ -164,9 +164,10 @@ class _Assembly:
         function.finish()
         declare_kernel(self.main, symbol, implementation)
 
-    def _alignment(self, implementation: Implementation, layout: Layout) -> dict[str, int]:
+    def _alignment(self, position: int, layout: Layout) -> dict[str, int]:
+        implementation = layout.implementations[position]
         known = {constant.name: self.pool.align(constant) for constant in implementation.constants}
-        return {name: known.get(name) or layout.align(name) for name in parameter_names(implementation)}
+        return {name: known.get(name) or layout.align(name, position) for name in parameter_names(implementation)}
 
     @property
     def ordered(self) -> bool:

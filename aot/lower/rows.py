@@ -46,7 +46,7 @@ def touched(program: Program, instruction: Primitive, name: str, y0: int, y1: in
     whole = range(row_count(program[storage]))
     if isinstance(instruction, Call | Control) or len(whole) == 1:
         return whole
-    axis = _instruction_axis(instruction, accumulates)
+    axis = instruction_axis(instruction, accumulates)
     accesses = [(load.buffer, load.index) for load in loads_of(instruction) if program.storage(load.buffer) == storage]
     if program.storage(instruction.out) == storage:
         accesses.append((instruction.out, store_of(instruction)))
@@ -63,11 +63,11 @@ def touched(program: Program, instruction: Primitive, name: str, y0: int, y1: in
 
 def instruction_rows(instruction: Loop, accumulates: bool = False) -> int:
     """Rows that an instruction can be divided in."""
-    axis = _instruction_axis(instruction, accumulates)
+    axis = instruction_axis(instruction, accumulates)
     return 1 if axis is None else (*instruction.space, *getattr(instruction, "window", ()))[axis]
 
 
-def _instruction_axis(instruction: Loop, accumulates: bool) -> int | None:
+def instruction_axis(instruction: Loop, accumulates: bool) -> int | None:
     """The axis, of space and window together, that an instruction's rows count."""
     if not accumulates:
         return row_axis(instruction.space)

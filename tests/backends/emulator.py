@@ -5,7 +5,7 @@ Enters: a Program, an Implementation, a target, input arrays. Leaves: `Outcome`:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,8 +15,10 @@ from llvmlite import ir
 from aot.llvm import elf
 from aot.llvm.emission import KernelFunction, parameter_names
 from aot.llvm.llvm import Compiler
+from aot.llvm.scattered import with_tables
 from aot.lower.implementation import Implementation
 from aot.lower.program import Program
+from aot.lower.rows import row_count
 from aot.run.hooks import decode
 from aot.run.image import Image, ObjectFile
 from aot.target import Target
@@ -64,8 +66,12 @@ def run(
     background: int = 0,
     in_place: str = "",
     align: int = 4,
+    scattered: Sequence[str] = (),
+    seed: int = 0,
 ) -> Outcome:
     """Execute it for these row ranges (default: all at once). AssertionError if a guard byte changed, or an input.
+
+    scattered: buffers whose rows lie anywhere, each between guards, in an order that follows from the seed.
 
     in_place: the read whose bytes are also the output's. align: of activations in bytes; below 4 (slow), AssertionError also for an
     unaligned access that the core refuses.
@@ -73,6 +79,9 @@ def run(
     import unicorn
     from unicorn import arm_const as arm
 
+    places = _Places(program, implementation, inputs, background, in_place, align, scattered, seed)
+    implementation = with_tables(implementation, {name: places.offsets(name) for name in scattered})
+    places.constants(implementation)
     unlinked = ObjectFile(assemble(program, implementation, target, align))
     image = unlinked.link(_CODE, _RODATA)
     symbol = next(one for one in image.functions if one.name == "kernel")
@@ -82,34 +91,7 @@ def run(
         machine.mem_map(address, nbytes)
     machine.mem_write(_CODE, image.code)
     machine.mem_write(_RODATA, image.rodata)
-    poison = bytes([0xA5]) * _DATA_NBYTES
-    memory = bytearray(poison)
-    addresses: dict[str, tuple[int, int]] = {}
-    position, activation_align = _GUARD, align
-    constants = {buffer.name: buffer for buffer in implementation.constants}
-
-    def place(name: str, content: bytes, align: int) -> None:
-        nonlocal position
-        position = -(-position // (2 * align)) * 2 * align + align  # no better aligned than promised
-        memory[position : position + len(content)] = content
-        addresses[name] = (position, len(content))
-        position += len(content) + _GUARD
-
-    for name in parameter_names(implementation):
-        if name in addresses:
-            continue
-        if name in constants:
-            place(name, np.ascontiguousarray(constants[name].data).tobytes(), max(4, constants[name].align))
-        elif name in implementation.writes and name not in inputs:
-            if in_place:
-                addresses[name] = addresses[in_place]
-                continue
-            buffer = program[name]
-            place(name, np.full(buffer.shape, background, buffer.dtype.np).tobytes(), _align(program, name, activation_align))
-        else:
-            place(name, np.ascontiguousarray(inputs[name]).tobytes(), _align(program, name, activation_align))
-    if implementation.scratch_nbytes:
-        place("scratch.", bytes([0x5A]) * implementation.scratch_nbytes, implementation.scratch_align)
+    memory, addresses = places.memory, places.addresses
     machine.mem_write(_DATA, bytes(memory))
     machine.mem_write(_STACK, bytes([0xC3]) * _STACK_NBYTES)
     count = 0
@@ -135,9 +117,8 @@ def run(
     refused = _watch_alignment(machine, image) if align < 4 else []
     top = _STACK + _STACK_NBYTES - 64
     for y0, y1 in rows or [(0, implementation.rows.count)]:
-        arguments = [_DATA + addresses[name][0] for name in parameter_names(implementation)]
-        if implementation.scratch_nbytes:
-            arguments.append(_DATA + addresses["scratch."][0])
+        names = (*parameter_names(implementation), *(["scratch."] if implementation.scratch_nbytes else []))
+        arguments = [_DATA + (0 if name in scattered else addresses[name][0][0]) for name in names]
         arguments += [y0, y1]
         registers = (arm.UC_ARM_REG_R0, arm.UC_ARM_REG_R1, arm.UC_ARM_REG_R2, arm.UC_ARM_REG_R3)
         for register, value in zip(registers, arguments):
@@ -149,12 +130,11 @@ def run(
         assert machine.reg_read(arm.UC_ARM_REG_PC) & ~1 == _STOP
     assert not refused, f"unaligned: {refused[0]}"
     after = bytearray(machine.mem_read(_DATA, _DATA_NBYTES))
-    out_at, out_nbytes = addresses[implementation.writes[0]]
-    out = np.frombuffer(bytes(after[out_at : out_at + out_nbytes]), program["y"].dtype.np).reshape(program["y"].shape)
-    memory[out_at : out_at + out_nbytes] = after[out_at : out_at + out_nbytes]
-    if implementation.scratch_nbytes:
-        at, nbytes = addresses["scratch."]
-        memory[at : at + nbytes] = after[at : at + nbytes]
+    out_bytes = b"".join(bytes(after[at : at + nbytes]) for at, nbytes in addresses[implementation.writes[0]])
+    out = np.frombuffer(out_bytes, program[implementation.writes[0]].dtype.np).reshape(program[implementation.writes[0]].shape)
+    for name in (implementation.writes[0], "scratch."):
+        for at, nbytes in addresses.get(name, ()):
+            memory[at : at + nbytes] = after[at : at + nbytes]
     changed = np.flatnonzero(np.frombuffer(bytes(memory), np.uint8) != np.frombuffer(bytes(after), np.uint8))
     assert not changed.size, f"bytes outside outputs and scratch changed: {_near(addresses, int(changed[0]))}"
     stack = bytes(machine.mem_read(_STACK, top - _STACK))
@@ -181,6 +161,58 @@ def _watch_alignment(machine: Any, image: Image) -> list[str]:
     return refused
 
 
-def _near(addresses: dict[str, tuple[int, int]], position: int) -> str:
-    name, (at, nbytes) = min(addresses.items(), key=lambda item: min(abs(position - item[1][0]), abs(position - sum(item[1]))))
+class _Places:
+    """Where everything lies: each piece (a buffer; a row of a scattered one) between guard bytes."""
+
+    def __init__(
+        self,
+        program: Program,
+        implementation: Implementation,
+        inputs: Mapping[str, np.ndarray],
+        background: int,
+        in_place: str,
+        align: int,
+        scattered: Sequence[str],
+        seed: int,
+    ) -> None:
+        self.memory = bytearray(bytes([0xA5]) * _DATA_NBYTES)
+        self.addresses: dict[str, list[tuple[int, int]]] = {}
+        self.position = _GUARD
+        pieces = []
+        for name in dict.fromkeys((*implementation.reads, *implementation.writes)):
+            if name in inputs:
+                content = np.ascontiguousarray(inputs[name])
+            elif not in_place:
+                content = np.full(program[name].shape, background, program[name].dtype.np)
+            else:
+                continue
+            rows = content.reshape(row_count(program[name]) if name in scattered else 1, -1)
+            self.addresses[name] = [(0, 0)] * len(rows)
+            pieces += [(name, number, row.tobytes()) for number, row in enumerate(rows)]
+        for at in np.random.default_rng(seed).permutation(len(pieces)) if scattered else range(len(pieces)):
+            name, number, content = pieces[at]
+            self.addresses[name][number] = self._place(content, _align(program, name, align))
+        if in_place:
+            self.addresses[implementation.writes[0]] = self.addresses[in_place]
+        if implementation.scratch_nbytes:
+            self.addresses["scratch."] = [self._place(bytes([0x5A]) * implementation.scratch_nbytes, implementation.scratch_align)]
+
+    def constants(self, implementation: Implementation) -> None:
+        """Place the constants."""
+        for buffer in implementation.constants:
+            self.addresses[buffer.name] = [self._place(np.ascontiguousarray(buffer.data).tobytes(), max(4, buffer.align))]
+
+    def offsets(self, name: str) -> list[int]:
+        return [at for at, _ in self.addresses[name]]
+
+    def _place(self, content: bytes, align: int) -> tuple[int, int]:
+        at = -(-self.position // (2 * align)) * 2 * align + align  # no better aligned than promised
+        self.memory[at : at + len(content)] = content
+        self.position = at + len(content) + _GUARD
+        return at, len(content)
+
+
+def _near(addresses: dict[str, list[tuple[int, int]]], position: int) -> str:
+    pieces = [(name, place) for name, places in addresses.items() for place in places]
+    name, (at, nbytes) = min(pieces, key=lambda piece: min(abs(position - piece[1][0]), abs(position - sum(piece[1]))))
     return f"at {position - at} of {name} ({nbytes} bytes)"
