@@ -40,6 +40,18 @@ def test_convolutions(part: int) -> None:
     check([program_of(case) for case in cases], splits=part == 1)
 
 
+def test_depthwise_in_place() -> None:
+    """Rows that are read in the image: no padding, whole vectors."""
+    cases = [
+        Case("depthwise", (2, 6, 7, depth), kernel=kernel, stride=stride, dilation=dilation, sums="wide", seed=number)
+        for number, (depth, kernel, stride, dilation) in enumerate(
+            [(8, (3, 3), (1, 1), (1, 1)), (64, (1, 1), (2, 2), (1, 1)), (16, (3, 2), (2, 1), (1, 2)), (24, (2, 3), (1, 2), (2, 1))]
+        )
+    ]
+    found = check([program_of(case) for case in cases], splits=True)
+    assert all("in place" in one.notes[1] for one in found)
+
+
 def test_dense() -> None:
     choices = {**NUMBERS16, "rows": (1, 1, 2, 3, 5, 8), "depth": (*CHANNELS, 64, 100, 640, 1500), "channels": CHANNELS}
     cases = [

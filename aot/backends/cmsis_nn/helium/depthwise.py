@@ -233,7 +233,7 @@ class _Emitter(Body[_Plan]):
         top = builder.sub(builder.mul(y, I32(g.stride[0])), I32(g.pad_top))
         pointers = dsp.at(self.frame.scratch, plan.pointers_at)
         if not plan.has_ring:
-            nbytes = g.input[2] * g.input[3]
+            nbytes = g.input[2] * plan.pixel_nbytes
             row = dsp.at(image, builder.mul(top, I32(nbytes)))
             for number in range(g.kernel[0]):
                 self._point(pointers, number, dsp.at(row, number * g.dilation[0] * nbytes))
