@@ -14,12 +14,14 @@ from aot.backends.cmsis_nn.dsp.winograd import claim_winograd
 from aot.lower.implementation import Kernel
 
 KERNELS = (
-    Kernel("conv 1x1", claim_pointwise, "int8 1x1 convolution, two channels a word, four pixels at a time", ("conv",)),
+    Kernel("conv 1x1", claim_pointwise, "int8 and int16 1x1 convolution, two channels a word, four pixels at a time", ("conv",)),
     Kernel("conv rows", claim_rows, "int8 convolution over input rows that are expanded once", ("conv", "depthwise")),
-    Kernel("conv", claim_convolution, "int8 convolution of any kernel, stride, dilation and padding", ("conv", "depthwise")),
+    Kernel(
+        "conv", claim_convolution, "int8 and int16 convolution of any kernel, stride, dilation and padding", ("conv", "depthwise")
+    ),
     Kernel("winograd", claim_winograd, "int8 3x3 convolution of stride 1 with a third of the multiplications", ("conv",)),
     Kernel("product", claim_product, "int8 products element by element", ("map",)),
     Kernel("pool", claim_pool, "int8 average and maximum pools and means, four channels a word", ("reduce",)),
-    Kernel("depthwise", claim_depthwise, "int8 depthwise convolution; 3x3 two rows at a time", ("depthwise", "conv")),
-    Kernel("dense", claim_dense, "int8 fully connected layer on any number of rows", ("dense",)),
+    Kernel("depthwise", claim_depthwise, "int8 and int16 depthwise convolution; 3x3 two rows at a time", ("depthwise", "conv")),
+    Kernel("dense", claim_dense, "int8 and int16 fully connected layer on any number of rows", ("dense",)),
 )

@@ -14,18 +14,24 @@ from aot.backends.cmsis_nn.dsp.instructions import Dsp
 from aot.graph.primitive import Geometry
 from aot.llvm.types import I32, Value
 
-_LDRSB_REACH = 4095
+_REACH = 4095  # of LDRSB and LDRSH
 _STRAIGHT_ROWS = 4  # more rows are gathered in pairs, by a loop
 
 
 @dataclass(frozen=True)
 class Columns:
-    """Strips of `rows` input rows, for every `step`-th output row of the geometry."""
+    """Strips of `rows` input rows, for every `step`-th output row of the geometry. element: bytes of an input."""
 
     geometry: Geometry
     zero_point: int
     rows: int
     step: int
+    element: int = 1
+
+    @property
+    def pixel_nbytes(self) -> int:
+        """Bytes of an input pixel."""
+        return self.geometry.input[3] * self.element
 
     @property
     def words(self) -> int:
@@ -74,12 +80,12 @@ class Columns:
                     carried.next = (dsp.at(carried.values[0], 4),)
 
     def gather(self, dsp: Dsp, channel: Value, top: Value, into: Value) -> None:
-        """Gather the strip that starts at input row `top`. `channel`: the channel's byte of the image's first pixel."""
+        """Gather the strip that starts at input row `top`. `channel`: the channel's input of the image's first pixel."""
         if not self.inside:
             return
         g, builder = self.geometry, dsp.builder
-        row_nbytes = g.input[2] * g.input[3]
-        skipped = (self.inside.start - g.pad_left) * g.input[3]
+        row_nbytes = g.input[2] * self.pixel_nbytes
+        skipped = (self.inside.start - g.pad_left) * self.pixel_nbytes
         source = dsp.at(dsp.at(channel, builder.mul(top, I32(row_nbytes))), skipped)
         place = dsp.at(into, 4 * self.words * self.inside.start)
         full, others = tuple([True] * self.rows), [mask for mask in self.masks if not all(mask)]
@@ -101,6 +107,9 @@ class Columns:
             return False
         return len(masks) == 1 or (not masks[0][0] and masks[1][0])
 
+    def _input(self, dsp: Dsp, pointer: Value, offset: int = 0) -> Value:
+        return dsp.element(pointer, offset, self.element)
+
     def _zero_pair(self) -> Value:
         half = self.zero_point & 0xFFFF
         word = half | half << 16
@@ -111,29 +120,29 @@ class Columns:
         if self.rows <= _STRAIGHT_ROWS:
             self._straight(dsp, source, into, tuple([True] * self.rows))
             return
-        row_nbytes = self.geometry.dilation[0] * self.geometry.input[2] * self.geometry.input[3]
+        row_nbytes = self.geometry.dilation[0] * self.geometry.input[2] * self.pixel_nbytes
         with dsp.repeat(self.rows // 2, [source, into]) as carried:
             first, place = carried.values
             self._loop(dsp, [first, dsp.at(first, row_nbytes)], place, lambda here, at: self._pair(dsp, here[0], here[1], at))
             carried.next = (dsp.at(first, 2 * row_nbytes), dsp.at(place, 4))
         if self.rows % 2:
             last, place = carried.results
-            self._loop(dsp, [last], place, lambda here, at: dsp.store_word(dsp.byte(here[0]), at))
+            self._loop(dsp, [last], place, lambda here, at: dsp.store_word(self._input(dsp, here[0]), at))
 
     def _pair(self, dsp: Dsp, first: Value, second: Value, at: Value) -> None:
-        dsp.store_word(dsp.pack(dsp.byte(first), dsp.byte(second)), at)
+        dsp.store_word(dsp.pack(self._input(dsp, first), self._input(dsp, second)), at)
 
     def _straight(self, dsp: Dsp, source: Value, into: Value, mask: tuple[bool, ...]) -> None:
         """Up to four rows in one pass over the columns; rows not in the mask are the zero point."""
         g = self.geometry
-        row_nbytes = g.dilation[0] * g.input[2] * g.input[3]
-        if (self.rows - 1) * row_nbytes + 5 * g.input[3] <= _LDRSB_REACH:
+        row_nbytes = g.dilation[0] * g.input[2] * self.pixel_nbytes
+        if (self.rows - 1) * row_nbytes + 5 * self.pixel_nbytes <= _REACH:
             starts, rows = [source], [(0, row * row_nbytes) for row in range(self.rows)]
         else:
             starts, rows = [dsp.at(source, row * row_nbytes) for row in range(self.rows)], [(row, 0) for row in range(self.rows)]
 
         def column(here: Sequence[Value], at: Value) -> None:
-            bytes_ = [dsp.byte(here[pointer], offset) if mask[row] else None for row, (pointer, offset) in enumerate(rows)]
+            bytes_ = [self._input(dsp, here[pointer], offset) if mask[row] else None for row, (pointer, offset) in enumerate(rows)]
             self._store(dsp, bytes_, at)
 
         self._loop(dsp, starts, into, column)
@@ -161,7 +170,7 @@ class Columns:
 
     def _loop(self, dsp: Dsp, starts: Sequence[Value], into: Value, column: Callable[[Sequence[Value], Value], None]) -> None:
         """`column(pointers, place)` for each column inside the image, several a turn."""
-        count, depth = len(self.inside), self.geometry.input[3]
+        count, depth = len(self.inside), self.pixel_nbytes
         block = count if count <= 6 else next((size for size in (6, 5, 4, 3) if count % size == 0), 4)
         with dsp.repeat(count // block, [*starts, into]) as carried:
             *here, place = carried.values
@@ -175,7 +184,7 @@ class Columns:
     def _careful(self, dsp: Dsp, source: Value, top: Value, into: Value) -> None:
         """A strip at the border, row by row: copied, or the zero point where the row does not exist."""
         g, builder = self.geometry, dsp.builder
-        row_nbytes = g.dilation[0] * g.input[2] * g.input[3]
+        row_nbytes = g.dilation[0] * g.input[2] * self.pixel_nbytes
         with dsp.repeat(self.rows, [source, top, into]) as carried:
             here, row, place = carried.values
             with builder.if_else(builder.icmp_unsigned("<", row, I32(g.input[1]))) as (then, otherwise):
@@ -187,9 +196,9 @@ class Columns:
 
     def _halves(self, dsp: Dsp, source: Value | None, into: Value) -> None:
         with dsp.repeat(len(self.inside), [into] if source is None else [into, source]) as carried:
-            value = I32(self.zero_point) if source is None else dsp.byte(carried.values[1])
+            value = I32(self.zero_point) if source is None else self._input(dsp, carried.values[1])
             dsp.store_half(value, carried.values[0])
-            forward = [4 * self.words, self.geometry.input[3]]
+            forward = [4 * self.words, self.pixel_nbytes]
             carried.next = tuple(dsp.at(pointer, nbytes) for pointer, nbytes in zip(carried.values, forward))
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from aot.backends.cmsis_nn.dsp.costs import core, gathered
 from aot.backends.cmsis_nn.dsp.finish import Finish, finish_block
 from aot.backends.cmsis_nn.dsp.gather import Patches, Pixels, gather_run
-from aot.backends.cmsis_nn.dsp.packing import Packed, Tile, pack, paired, solution
+from aot.backends.cmsis_nn.dsp.packing import Packed, Tile, pack, paired, refusal_of, solution
 from aot.backends.cmsis_nn.dsp.product import Core, Placement
 from aot.backends.cmsis_nn.dsp.spread import Spread, without_constants
 from aot.backends.cmsis_nn.fused import operands_of
@@ -31,6 +31,7 @@ from aot.lower.inplace import elementwise_overwrites
 from aot.lower.program import Buffer, Program
 from aot.target import Target
 
+TAKES = (DType.INT8, DType.INT16)
 _CODE_NBYTES = 36 * 1024
 """What the inner loops of a whole model may take; each layer unrolls according to its share."""
 MOST_ROWS = 64  # of a kernel that a depthwise kernel takes
@@ -46,7 +47,7 @@ _LONG, _AMPLE_NBYTES = 24, 4096  # words from which a layer shares the code of l
 
 def claim_pointwise(program: Program, instruction: Primitive, target: Target) -> tuple[Implementation, ...] | str:
     """1x1 convolutions of any stride."""
-    layer = read_layer(program, instruction, target, "conv", "dsp")
+    layer = read_layer(program, instruction, target, "conv", "dsp", TAKES)
     if isinstance(layer, str):
         return layer
     if layer.geometry.kernel != (1, 1):
@@ -56,7 +57,7 @@ def claim_pointwise(program: Program, instruction: Primitive, target: Target) ->
 
 def claim_convolution(program: Program, instruction: Primitive, target: Target) -> tuple[Implementation, ...] | str:
     """Convolutions of any kernel, stride, dilation and padding."""
-    layer = read_layer(program, instruction, target, "conv", "dsp")
+    layer = read_layer(program, instruction, target, "conv", "dsp", TAKES)
     if isinstance(layer, str):
         return layer
     if layer.geometry.kernel == (1, 1) and kind_of(instruction) == "conv":
@@ -70,7 +71,14 @@ def is_for_columns(layer: Layer) -> bool:
     """Whether a convolution of one channel costs less as a depthwise one: with a 3x3 kernel, whose columns give two rows of outputs,
     or with few output channels, which would not pay for gathering windows."""
     g, channels = layer.geometry, len(layer.bias)
-    if g.kind != "conv" or g.input[3] != 1 or g.kernel == (1, 1) or layer.rest_axes or g.kernel[0] > MOST_ROWS:
+    if (
+        g.kind != "conv"
+        or g.input[3] != 1
+        or not layer.fits_int32
+        or g.kernel == (1, 1)
+        or layer.rest_axes
+        or g.kernel[0] > MOST_ROWS
+    ):
         return False
     two_rows = g.kernel[0] == 3 and g.kernel[1] <= 3 and g.stride[0] == 1 and g.dilation[0] == 1 and g.output[1] > 1
     return two_rows or channels == 1 or (channels <= _FEW_CHANNELS and min(g.kernel) >= 3)
@@ -81,15 +89,18 @@ FOR_COLUMNS = "one input channel: a depthwise kernel takes less"
 
 def claim_dense(program: Program, instruction: Primitive, target: Target) -> tuple[Implementation, ...] | str:
     """Fully connected layers on any number of rows."""
-    layer = read_layer(program, instruction, target, "dense", "dsp")
-    if not isinstance(layer, str) and prod(layer.geometry.output) == 1:
+    layer = read_layer(program, instruction, target, "dense", "dsp", TAKES)
+    if not isinstance(layer, str) and layer.dtype is DType.INT8 and prod(layer.geometry.output) == 1:
         return "a single output: generic code needs as few instructions, and no scratch"
     return layer if isinstance(layer, str) else _implementations(program, layer, "dense")
 
 
-def _implementations(program: Program, layer: Layer, kernel: str) -> tuple[Implementation, ...]:
-    """The layer in several tilings, the preferred one first."""
+def _implementations(program: Program, layer: Layer, kernel: str) -> tuple[Implementation, ...] | str:
+    """The layer in several packings and tilings, the preferred one first."""
     varying, spread = without_constants(layer)
+    refusal = refusal_of(layer)
+    if refusal:
+        return refusal
     return tuple(_implementation(program, layer, plan, kernel) for plan in _plans(program, varying, spread))
 
 
@@ -146,7 +157,7 @@ class _Plan:
     @property
     def stage_nbytes(self) -> int:
         staged = self.layer.split.rest is not None or self.spread is not None
-        return -(-self.tile.pixels * len(self.layer.bias) // 4) * 4 if staged else 0
+        return -(-self.tile.pixels * len(self.layer.bias) * self.packed.element_nbytes // 4) * 4 if staged else 0
 
     @property
     def has_tail(self) -> bool:
@@ -199,14 +210,13 @@ class _Plan:
     def _core_name(self, pixels: int, unroll: int) -> str:
         """What products with the same code have in common."""
         made = Core(self.packed, pixels, self.tile.pixels, unroll)
-        step = len(self.layer.bias) if self.stage_nbytes else self.layer.out.pixel
+        step = (len(self.layer.bias) if self.stage_nbytes else self.layer.out.pixel) * self.packed.element_nbytes
         return f"core {digest((pixels, self.tile.pixels, unroll, self.packed.code, () if made.is_long else (self.packed.groups, step)))}"
 
     @property
     def tail_unroll(self) -> int:
         """Words in a turn of the loop over single pixels at the end."""
-        steps = range(_TAIL_UNROLL, 0, -2 if self.packed.is_plain else -1)
-        return next(step for step in steps if self.tile.words % step == 0)
+        return next(step for step in range(_TAIL_UNROLL, 0, -1) if self.tile.words % step == 0)
 
     def needs(self, y0: int, y1: int) -> tuple[int, int]:
         """Input rows that output rows [y0, y1) read."""
@@ -223,14 +233,14 @@ def needed_rows(layer: Layer, y0: int, y1: int) -> tuple[int, int]:
 
 def _plans(program: Program, layer: Layer, spread: Spread | None) -> list[_Plan]:
     """The preferred plan, one with more straight code, one with less code, that layers of all sizes share, and one with int16 weights
-    where several pixels at a time pay for them."""
+    where several pixels at a time, or activations of int16, pay for them."""
     patches = Patches.of(layer)
     by_rows = bool(layer.rest_axes & layer.pixel_axes) or layer.out.row not in (0, layer.geometry.output[2] * layer.out.pixel)
     _, height, width, _ = layer.geometry.output
     channels = paired(len(layer.bias))
     words = len(patches.order) // 2
     run = width if by_rows else width * height
-    choices = block_choices(words, len(channels))
+    choices = block_choices(words, len(channels), not layer.fits_int32)
     pixels, pairs = min(choices, key=lambda choice: block_instructions(words, run, *choice))
     share = code_share(program, layer)
     straight = [(pixels, pairs, _STRAIGHT), *([(2, 2, 2 * _STRAIGHT)] if (2, 2) in choices and words >= _STRAIGHT else [])]
@@ -246,19 +256,26 @@ def _plans(program: Program, layer: Layer, spread: Spread | None) -> list[_Plan]
         plans.append(planned(lambda tail, turn=(across, deep, most): _equal_turns(words, *turn, tail, False), across))
     for most in _SHORT:
         plans.append(planned(lambda tail, most=most: _equal_turns(words, pixels, pairs, most, tail, True), pixels))
-    if pixels > 1:
+    if pixels > 1 or layer.dtype is DType.INT16:
         most = _WIDE_STRAIGHT // pairs
         plans.append(planned(lambda tail: replace(_equal_turns(words, pixels, pairs, most, tail, False), wide=True), pixels))
+    if layer.dtype is DType.INT16:
+        for most in _SHORT:
+            wide = lambda tail, most=most: replace(_equal_turns(words, pixels, pairs, most, tail, True), wide=True)  # noqa: E731
+            plans.append(planned(wide, pixels))
     return list({plan.tile: plan for plan in reversed(plans)}.values())[::-1]
 
 
-def block_choices(words: int, channels: int) -> list[tuple[int, int]]:
-    """Pixels and pairs of channels that a block may have. Many pixels only while their slots stay small: two by two cost the same."""
+def block_choices(words: int, channels: int, is_long: bool = False) -> list[tuple[int, int]]:
+    """Pixels and pairs of channels that a block may have. Many pixels only while their slots stay small: two by two cost the same.
+    is_long: sums take two registers."""
     every = ((4, 1), (3, 1), (2, 2), (2, 1), (1, 2), (1, 1))
     return [
         (pixels, pairs)
         for pixels, pairs in every
-        if channels % (2 * pairs) == 0 and (pixels <= 2 or 4 * words * pixels <= _SLOTS_NBYTES)
+        if channels % (2 * pairs) == 0
+        and (not is_long or pixels * pairs <= 2)
+        and (pixels <= 2 or 4 * words * pixels <= _SLOTS_NBYTES)
     ]
 
 
@@ -351,7 +368,7 @@ class _Emitter(Body[_Plan]):
                 self._full(block, self._gather(block, at, pixels) if plan.patches.contiguous else at)
             with otherwise:
                 self._rest(block, at, left)
-        return [dsp.at(at[0], pixels * plan.layer.geometry.input[3])] if plan.patches.contiguous else at
+        return [dsp.at(at[0], pixels * plan.patches.pixel_nbytes)] if plan.patches.contiguous else at
 
     def _full(self, block: _Block, at: list[Value]) -> list[Value]:
         tile = self.plan.tile
@@ -361,34 +378,35 @@ class _Emitter(Body[_Plan]):
     def _rest(self, block: _Block, at: list[Value], left: Value) -> None:
         """`left` pixels one by one, from their slots, or gathered into the first slot."""
         plan, dsp = self.plan, self.dsp
-        tile, depth = plan.tile, plan.layer.geometry.input[3]
+        tile, depth, nbytes = plan.tile, plan.layer.geometry.input[3], plan.patches.pixel_nbytes
         single = Core(plan.packed, 1, tile.pixels, plan.tail_unroll)
         with dsp.repeat(left, [at[0], self._slots, block.out, block.column]) as carried:
             source, slot, out, column = carried.values
             if plan.patches.contiguous:
-                gather_run(dsp, source, slot, depth, Pixels(1, 0, tile.pixels, plan.patches.aligned))
+                gather_run(dsp, source, slot, depth, Pixels(1, 0, tile.pixels, plan.patches.aligned, 0, plan.patches.element))
             self._product(single, _Block(block.image, block.row, column, block.number, out), slot, 1)
             forward = dsp.at(out, plan.layer.out.pixel * self.output.nbytes)
             if plan.patches.contiguous:
-                carried.next = (dsp.at(source, depth), slot, forward, dsp.builder.add(column, I32(1)))
+                carried.next = (dsp.at(source, nbytes), slot, forward, dsp.builder.add(column, I32(1)))
             else:
                 carried.next = (source, dsp.at(slot, 4), forward, dsp.builder.add(column, I32(1)))
 
     # Where pixels come from: a pointer to the next one (contiguous), or its output row and column.
 
     def _first(self, image: Value, row: Value) -> list[Value]:
-        _, _, width, depth = self.plan.layer.geometry.input
-        if self.plan.patches.contiguous:
-            return [self.dsp.at(image, self.dsp.builder.mul(row, I32(width * depth)))]
+        patches = self.plan.patches
+        if patches.contiguous:
+            return [self.dsp.at(image, self.dsp.builder.mul(row, I32(patches.geometry.input[2] * patches.pixel_nbytes)))]
         return [row, I32(0)]
 
     def _gather(self, block: _Block, at: list[Value], count: int | Value) -> list[Value]:
         """Gather `count` pixels into the slots; where the next pixel comes from."""
         plan, dsp = self.plan, self.dsp
-        pixels, depth = plan.tile.pixels, plan.layer.geometry.input[3]
-        if plan.patches.contiguous:
-            gather_run(dsp, at[0], self._slots, depth, Pixels(pixels, depth, pixels, plan.patches.aligned))
-            return [dsp.at(at[0], pixels * depth)]
+        pixels, patches = plan.tile.pixels, plan.patches
+        if patches.contiguous:
+            layout = Pixels(pixels, patches.pixel_nbytes, pixels, patches.aligned, 0, patches.element)
+            gather_run(dsp, at[0], self._slots, plan.layer.geometry.input[3], layout)
+            return [dsp.at(at[0], pixels * patches.pixel_nbytes)]
         patch = dsp.at(self._slots, plan.slots_nbytes)
         with dsp.repeat(count, [*at, self._slots]) as carried:
             row, column, slot = carried.values
@@ -413,10 +431,10 @@ class _Emitter(Body[_Plan]):
         """Multiply the slots and store; what is fused behind the layer goes over a block in a loop of its own, from the stage."""
         layer, dsp, spread = self.plan.layer, self.dsp, self.plan.spread
         if layer.split.rest is None and spread is None:
-            core.call(dsp, Placement(self.frame.table, slots, block.out, layer.out.pixel))
+            core.call(dsp, Placement(self.frame.table, slots, block.out, layer.out.pixel * layer.dtype.nbytes))
             return
         stage = dsp.at(self._slots, self.plan.stage_at)
-        core.call(dsp, Placement(self.frame.table, slots, stage, len(layer.bias)))
+        core.call(dsp, Placement(self.frame.table, slots, stage, len(layer.bias) * layer.dtype.nbytes))
         if spread is not None:
             words = dsp.at(self.frame.table, self.plan.packed.data.nbytes)
             spread.emit(dsp, words, stage, block.out, count, layer.out.pixel)

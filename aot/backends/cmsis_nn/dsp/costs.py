@@ -33,7 +33,7 @@ def requantised(form: Form) -> int:
     if form.kind == "exact":
         steps = 14
     else:
-        steps = (2 if form.kind == "saturate" else 4) + (0 if form.uniform else 1)
+        steps = {"saturate": 2, "long": 5}.get(form.kind, 4) + (0 if form.uniform else 1)
     return steps + (0 if form.clamp is None else 4)
 
 
@@ -48,8 +48,9 @@ def core(layer: Layer, packed: Packed, pixels: int, stride: int, unroll: int) ->
     tile = packed.tile
     pairs, turns = tile.pairs, tile.words // unroll
     is_long = turns > 1 or (tile.share_code and unroll == tile.unroll)
-    loads = 1 if packed.interleaved and pairs == 1 and pixels > 2 else pairs if tile.wide else pairs / 2
-    expanded = pairs if packed.interleaved else 2 * pairs if packed.is_plain else 0
+    tight = packed.way == "coupled" and pixels > 1 and pixels * pairs * (1 + packed.is_long) >= 4
+    loads = pairs if tight or (packed.way != "wide" and pairs == 1 and pixels > 2) else packed.word_nbytes / 8
+    expanded = {"interleaved": pairs, "coupled": 2 * pairs, "wide": 0}[packed.way]
     slots = pixels // 2 + (pixels % 2) * (1 if stride > 1 else 0.5)
     body = unroll * (2 * pixels * pairs + expanded + loads + slots)
     each = 2 * (requantised(packed.form) + 1 + fused(layer)) + (1 if packed.interleaved else 0)
@@ -64,6 +65,11 @@ def gathered(layer: Layer, patches: Patches, pixels: int) -> Expense:
     """`pixels` pixels into their slots."""
     count, length = patches.runs
     g = layer.geometry
+    if patches.contiguous and patches.element == 2:
+        words = -(-length // 2)
+        steps = words * pixels * (1 if patches.aligned else 1.5)
+        turns = length / 8 if length * pixels > 24 else 0
+        return Expense(steps + 4 * turns + 4, _NBYTES * min(steps, 4 * pixels + 12))
     if patches.contiguous:
         quads, rest = divmod(length, 4)
         pair = (1 if patches.aligned and length >= 8 else 2) + 4 + 2
@@ -71,12 +77,16 @@ def gathered(layer: Layer, patches: Patches, pixels: int) -> Expense:
         steps = quads * (pixels // 2 * pair + pixels % 2 * single) + rest * 2.5 * pixels
         turns = length / 8 if length * pixels > 24 else 0
         return Expense(steps + 4 * turns + 4, _NBYTES * min(steps, 8 * pixels + 12))
-    quads, rest = divmod(length, 4)
-    load = 0.5 if patches.aligned and length >= 8 else 1
-    run = quads * (load + 4) + rest * 2.5 + (4 * length / 16 if length > 24 else 0) + 2
+    if patches.element == 2:
+        words = -(-length // 2)
+        run = words * (1 if patches.aligned else 1.5) + (4 * words / 8 if length > 24 else 0) + 2
+    else:
+        quads, rest = divmod(length, 4)
+        load = 0.5 if patches.aligned and length >= 8 else 1
+        run = quads * (load + 4) + rest * 2.5 + (4 * length / 16 if length > 24 else 0) + 2
     window = g.kernel[0] * (count * run + 6) + 16
     outside = _leaving_share(layer)
-    units = g.input[3] // (1 if g.input[3] % 4 else 4)
+    units = patches.pixel_nbytes // (patches.element if patches.pixel_nbytes % 4 else 4)
     copied = g.kernel[0] * (g.kernel[1] * (10 + (5 * units if units > 1 else 0)) + 6) + 10
     return Expense(pixels * (window + outside * copied), _NBYTES * (min(run, 60) + 20 + (35 if outside else 0)))
 

@@ -16,11 +16,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from aot.backends.cmsis_nn.dsp.columns import Columns
-from aot.backends.cmsis_nn.dsp.convolution import MOST_ROWS, is_for_columns, needed_rows
+from aot.backends.cmsis_nn.dsp.convolution import MOST_ROWS, TAKES, is_for_columns, needed_rows
 from aot.backends.cmsis_nn.dsp.ending import Place, constant_count, constants_of_form, stage_of
 from aot.backends.cmsis_nn.fused import operands_of
 from aot.backends.cmsis_nn.operands import Layer, read_layer
 from aot.backends.cmsis_nn.requantise import Form, solve
+from aot.backends.cmsis_nn.requantise16 import solve16
 from aot.backends.cmsis_nn.shared import Body, Frame, emit_body
 from aot.graph.ir import DType
 from aot.graph.primitive import Primitive
@@ -42,7 +43,12 @@ def claim_depthwise(program: Program, instruction: Primitive, target: Target) ->
         return layer
     if layer.geometry.kernel[0] > MOST_ROWS:
         return f"a kernel of {layer.geometry.kernel[0]} rows (at most {MOST_ROWS})"
-    plan = _plan(layer)
+    if not layer.fits_int32:
+        return "sums of more than 32 bits"
+    form = _form(layer)
+    if isinstance(form, str):
+        return form
+    plan = _plan(layer, form)
     table = Buffer(f"{layer.instruction.out}.packed", DType.INT32, plan.table.shape, "constant", data=plan.table, align=4)
     reads, constants = operands_of(program, layer.instruction, layer.split.rest)
     kernel = f"depthwise {layer.geometry.kernel[0]}x{layer.geometry.kernel[1]}"
@@ -63,10 +69,10 @@ def claim_depthwise(program: Program, instruction: Primitive, target: Target) ->
 
 def _read(program: Program, instruction: Primitive, target: Target) -> Layer | str:
     """The layer; a convolution of one channel that is better off here is the depthwise layer of as many products for each input."""
-    refusal = read_layer(program, instruction, target, "depthwise", "dsp")
+    refusal = read_layer(program, instruction, target, "depthwise", "dsp", TAKES)
     if isinstance(refusal, Layer):
         return refusal
-    layer = read_layer(program, instruction, target, "conv", "dsp")
+    layer = read_layer(program, instruction, target, "conv", "dsp", TAKES)
     if isinstance(layer, str) or not is_for_columns(layer):
         return refusal
     geometry = replace(layer.geometry, kind="depthwise", multiplier=len(layer.bias))
@@ -122,12 +128,19 @@ class _Plan:
         return 4 * self.constants
 
 
-def _plan(layer: Layer) -> _Plan:
+def _form(layer: Layer) -> Form | str:
+    """The requantisation, or why there is none."""
+    if layer.dtype is DType.INT16:
+        return solve16(layer)
+    count = len(layer.bias)
+    return solve(stage_of(layer, range(count)), (np.zeros(count, np.int64), np.full(count, 8)))
+
+
+def _plan(layer: Layer, form: Form) -> _Plan:
     g = layer.geometry
     paired = g.kernel[0] == 3 and g.kernel[1] <= 3 and g.stride[0] == 1 and g.dilation[0] == 1 and g.output[1] > 1
-    columns = Columns(g, layer.instruction.left_zero_point, 4 if paired else g.kernel[0], 2 if paired else 1)
+    columns = Columns(g, layer.instruction.left_zero_point, 4 if paired else g.kernel[0], 2 if paired else 1, layer.dtype.nbytes)
     count = len(layer.bias)
-    form = solve(stage_of(layer, range(count)), (np.zeros(count, np.int64), np.full(count, 8)))
     bias = (layer.folded_bias + form.delta)[:, None]
     constants = np.array([constants_of_form(form, n) for n in range(count)], np.int64)
     words = np.concatenate([bias, constants], 1) & 0xFFFFFFFF
@@ -176,7 +189,8 @@ class _Emitter(Body[_Plan]):
             if each == 1:
                 self._unpack(constants, weights)
             self._channel(constants, weights, here, there, {0: number, 3: channel})
-            forward = (each * plan.constants_nbytes, each * plan.weights_nbytes, 1, each * self.output.nbytes)
+            nbytes = plan.columns.element
+            forward = (each * plan.constants_nbytes, each * plan.weights_nbytes, nbytes, each * self.output.nbytes)
             carried.next = tuple(dsp.at(pointer, nbytes) for pointer, nbytes in zip(carried.values, forward))
 
     def _channel(self, constants: Value, weights: Value, source: Value, out: Value, axes: dict[int, Value]) -> None:

@@ -1,12 +1,12 @@
-"""Gathering pixels: int8 inputs become int16 pairs in scratch, in the order in which the packed weights want them.
+"""Gathering pixels: inputs become int16 pairs in scratch, in the order in which the packed weights want them.
 
 Enters: a convolution's geometry. Leaves: the order of inputs (for packing), scratch sizes, and instructions.
 Invariant: `order` and the instructions are two views of the same runs: word k of a pixel's slot holds the inputs order[2k],
 order[2k + 1];
 -1 stands for a half whose weights are 0 (it may hold anything).
 
-A run is a row of neighbouring bytes. Four bytes b0..b3 become (b0, b2) and (b1, b3): LDR, SXTB16, SXTB16 with ROR #8. A slot's
-words are `stride` words apart, so that the same word of neighbouring pixels is one LDRD.
+A run is a row of neighbouring inputs. Four bytes b0..b3 become (b0, b2) and (b1, b3): LDR, SXTB16, SXTB16 with ROR #8; inputs of int16 are
+pairs already. A slot's words are `stride` words apart, so that the same word of neighbouring pixels is one LDRD.
 """
 
 from __future__ import annotations
@@ -18,13 +18,15 @@ import numpy as np
 from aot.backends.cmsis_nn.dsp.instructions import Dsp
 from aot.backends.cmsis_nn.operands import Layer
 from aot.graph.primitive import Geometry
-from aot.llvm.types import I8, I32, Value
+from aot.llvm.types import I8, I16, I32, Value
 
-_STRAIGHT = 24  # bytes (times pixels) that are gathered without a loop
+_STRAIGHT = 24  # inputs (times pixels) that are gathered without a loop
 
 
-def run_order(length: int) -> list[int]:
-    """The order of a run's bytes, in pairs."""
+def run_order(length: int, element: int = 1) -> list[int]:
+    """The order of a run's inputs, of `element` bytes, in pairs."""
+    if element == 2:
+        return [*range(length), *([-1] if length % 2 else [])]
     whole = length - length % 4
     order = [first + step for first in range(0, whole, 4) for step in (0, 2, 1, 3)]
     tail = list(range(whole, length))
@@ -32,30 +34,32 @@ def run_order(length: int) -> list[int]:
 
 
 def run_words(length: int) -> int:
-    return len(run_order(length)) // 2
+    """Words of a run in a slot, whatever its type."""
+    return -(-length // 2)
 
 
 @dataclass(frozen=True)
 class Pixels:
     """Pixels that are gathered together: `count` of them, `distance` bytes apart, slots `stride` words apart (>= count). zero: what
-    is taken off every input."""
+    is taken off every input. element: bytes of an input."""
 
     count: int
     distance: int
     stride: int
     aligned: bool
     zero: int = 0
+    element: int = 1
 
 
 def gather_run(dsp: Dsp, source: Value, into: Value, length: int, pixels: Pixels) -> Value:
-    """Gather a run of each pixel (the first one's at `source`) into the slots from `into` on. Returns where the next run goes."""
+    """Gather a run of `length` inputs of each pixel (the first one's at `source`) into the slots from `into` on. Returns where the next run goes."""
     step = _loop_step(length, pixels)
     rounds = length // step if step else 0
     if rounds > 1:
         with dsp.repeat(rounds, [source, into]) as carried:
             here, slot = carried.values
             _straight(dsp, here, slot, step, pixels)
-            carried.next = (dsp.at(here, step), dsp.at(slot, run_words(step) * pixels.stride * 4))
+            carried.next = (dsp.at(here, step * pixels.element), dsp.at(slot, run_words(step) * pixels.stride * 4))
         source, into = carried.results
     else:
         rounds = 0
@@ -65,36 +69,43 @@ def gather_run(dsp: Dsp, source: Value, into: Value, length: int, pixels: Pixels
 
 
 def _loop_step(length: int, pixels: Pixels) -> int:
-    """Bytes a turn; 0 for no loop."""
+    """Inputs a turn; 0 for no loop."""
     if length * pixels.count <= _STRAIGHT:
         return 0
-    wide = 8 if pixels.aligned else 4
+    wide = 8 if pixels.aligned or pixels.element == 2 else 4
     return wide if pixels.count > 1 else 2 * wide
 
 
 def _straight(dsp: Dsp, source: Value, into: Value, length: int, pixels: Pixels) -> None:
-    """Gather `length` bytes of each pixel without a loop, two pixels at a time."""
+    """Gather `length` inputs of each pixel without a loop, two pixels at a time."""
     position = word = 0
-    while length - position >= 4:
-        wide = 8 if pixels.aligned and length - position >= 8 else 4
+    least = 4 // pixels.element
+    while length - position >= least:
+        wide = 8 if (pixels.aligned or pixels.element == 2) and length - position >= 2 * least else 4
         for first in range(0, pixels.count, 2):
             both = range(first, min(first + 2, pixels.count))
-            halves = [_expanded(dsp, source, position + number * pixels.distance, wide, pixels.zero) for number in both]
+            halves = [_expanded(dsp, source, position * pixels.element + number * pixels.distance, wide, pixels) for number in both]
             _store(dsp, halves, into, (word * pixels.stride + first) * 4, pixels.stride)
-        position, word = position + wide, word + wide // 2
+        position, word = position + wide // pixels.element, word + wide // (2 * pixels.element)
     while position < length:
         last = position + 1 == length
         for number in range(pixels.count):
-            offset = position + number * pixels.distance
-            low = dsp.byte(source, offset)
+            offset = position * pixels.element + number * pixels.distance
+            low = dsp.element(source, offset, pixels.element)
             pair = low if last else dsp.pack(low, dsp.byte(source, offset + 1))
             dsp.store_word(_without(dsp, pair, pixels.zero), into, (word * pixels.stride + number) * 4)
         position, word = position + 2, word + 1
 
 
-def _expanded(dsp: Dsp, source: Value, position: int, wide: int, zero: int) -> list[Value]:
-    """The words made of 4 or 8 bytes, less `zero`."""
-    loaded = dsp.pair(source, position) if wide == 8 else (dsp.any_word(source, position),)
+def _expanded(dsp: Dsp, source: Value, offset: int, wide: int, pixels: Pixels) -> list[Value]:
+    """The words made of 4 or 8 bytes, less the zero point."""
+    if wide == 8 and pixels.aligned:
+        loaded = dsp.pair(source, offset)
+    else:
+        loaded = [dsp.any_word(source, offset + byte) for byte in range(0, wide, 4)]
+    zero = pixels.zero
+    if pixels.element == 2:
+        return list(loaded)
     if zero == -128:
         flipped = [dsp.builder.xor(word, I32(-0x7F7F7F80)) for word in loaded]
         return [half for word in flipped for half in (dsp.uxtb16(word), dsp.uxtb16_odd(word))]
@@ -118,8 +129,10 @@ def _store(dsp: Dsp, pixels: list[list[Value]], into: Value, offset: int, stride
         return
     (words,) = pixels
     if stride == 1:
-        for number in range(0, len(words), 2):
+        for number in range(0, len(words) - 1, 2):
             dsp.store_pair(words[number], words[number + 1], into, offset + number * 4)
+        if len(words) % 2:
+            dsp.store_word(words[-1], into, offset + (len(words) - 1) * 4)
         return
     for number, word in enumerate(words):
         dsp.store_word(word, into, offset + number * stride * 4)
@@ -130,17 +143,24 @@ class Patches:
     """How the inputs of one output pixel are found: the runs of its window.
 
     A window that leaves the image is first copied to a patch in scratch, with the zero point around it; then both are gathered
-    alike. aligned: whether every run starts at a word.
+    alike. aligned: whether every run starts at a word. element: bytes of an input.
     """
 
     geometry: Geometry
     zero_point: int
     aligned: bool
+    element: int = 1
 
     @staticmethod
     def of(layer: Layer, align: int = 4) -> Patches:
         """`align`: known alignment in bytes of the image, which is 1 where a caller's pointer leads to it."""
-        return Patches(layer.geometry, layer.instruction.left_zero_point, layer.geometry.input[3] % 4 == 0 and align % 4 == 0)
+        depth, element = layer.geometry.input[3], layer.dtype.nbytes
+        return Patches(layer.geometry, layer.instruction.left_zero_point, depth * element % 4 == 0 and align % 4 == 0, element)
+
+    @property
+    def pixel_nbytes(self) -> int:
+        """Bytes of an input pixel."""
+        return self.geometry.input[3] * self.element
 
     @property
     def contiguous(self) -> bool:
@@ -150,7 +170,7 @@ class Patches:
 
     @property
     def runs(self) -> tuple[int, int]:
-        """Runs of a window row, and bytes of each: one run where taps are neighbours."""
+        """Runs of a window row, and inputs of each: one run where taps are neighbours."""
         taps, depth = self.geometry.kernel[1], self.geometry.input[3]
         return (1, taps * depth) if self.geometry.dilation[1] == 1 or taps == 1 else (taps, depth)
 
@@ -158,7 +178,7 @@ class Patches:
     def order(self) -> np.ndarray:
         """Input numbers (in the window, row-major) in the order of a slot's halves; -1 for a half that doesn't matter."""
         count, length = self.runs
-        one, total = np.array(run_order(length)), []
+        one, total = np.array(run_order(length, self.element)), []
         for run in range(self.geometry.kernel[0] * count):
             total.append(np.where(one < 0, -1, one + run * length))
         return np.concatenate(total)
@@ -180,7 +200,7 @@ class Patches:
     @property
     def patch_nbytes(self) -> int:
         g = self.geometry
-        return -(-g.kernel[0] * g.kernel[1] * g.input[3] // 4) * 4 if self.leaves else 0
+        return -(-g.kernel[0] * g.kernel[1] * self.pixel_nbytes // 4) * 4 if self.leaves else 0
 
     def gather(self, dsp: Dsp, image: Value, row: Value, column: Value, slot: Value, stride: int, patch: Value) -> None:
         """Gather the window of output pixel (row, column) into `slot`."""
@@ -191,7 +211,7 @@ class Patches:
             start, into = rows.values
             with dsp.repeat(count, [start, into]) as taps:
                 here, place = taps.values
-                place = gather_run(dsp, here, place, length, Pixels(1, 0, stride, self.aligned))
+                place = gather_run(dsp, here, place, length, Pixels(1, 0, stride, self.aligned, 0, self.element))
                 taps.next = (dsp.at(here, tap_step), place)
             rows.next = (dsp.at(start, row_step), taps.results[1])
 
@@ -201,8 +221,9 @@ class Patches:
         top = _scaled(dsp, row, g.stride[0], -g.pad_top)
         left = _scaled(dsp, column, g.stride[1], -g.pad_left)
         builder = dsp.builder
-        _, height, width, depth = g.input
-        inside = (I32(g.dilation[0] * width * depth), I32(g.dilation[1] * depth))
+        _, height, width, _ = g.input
+        nbytes = self.pixel_nbytes
+        inside = (I32(g.dilation[0] * width * nbytes), I32(g.dilation[1] * nbytes))
         if not self.leaves:
             return (self._pixel(dsp, image, top, left), *inside)
         fits = [
@@ -215,7 +236,7 @@ class Patches:
             with otherwise:
                 self._fill_patch(dsp, image, top, left, patch)
                 patch_block = builder.block
-        choices = ((direct, patch), (inside[0], I32(g.kernel[1] * depth)), (inside[1], I32(depth)))
+        choices = ((direct, patch), (inside[0], I32(g.kernel[1] * nbytes)), (inside[1], I32(nbytes)))
         found = []
         for here, there in choices:
             phi = builder.phi(here.type)
@@ -231,16 +252,15 @@ class Patches:
         self._fill_patch(dsp, image, top, left, patch)
 
     def _pixel(self, dsp: Dsp, image: Value, row: Value, column: Value) -> Value:
-        _, _, width, depth = self.geometry.input
         builder = dsp.builder
-        number = builder.add(builder.mul(row, I32(width)), column)
-        return dsp.at(image, builder.mul(number, I32(depth)))
+        number = builder.add(builder.mul(row, I32(self.geometry.input[2])), column)
+        return dsp.at(image, builder.mul(number, I32(self.pixel_nbytes)))
 
     def _fill_patch(self, dsp: Dsp, image: Value, top: Value, left: Value, patch: Value) -> None:
         """Copy the window tap by tap; taps outside become the zero point."""
         g = self.geometry
         builder = dsp.builder
-        _, height, width, depth = g.input
+        _, height, width, _ = g.input
         with dsp.repeat(g.kernel[0], [patch, top]) as rows:
             into, row = rows.values
             with dsp.repeat(g.kernel[1], [into, left]) as taps:
@@ -251,16 +271,18 @@ class Patches:
                         self._copy(dsp, self._pixel(dsp, image, row, column), here)
                     with otherwise:
                         self._copy(dsp, None, here)
-                taps.next = (dsp.at(here, depth), builder.add(column, I32(g.dilation[1])))
+                taps.next = (dsp.at(here, self.pixel_nbytes), builder.add(column, I32(g.dilation[1])))
             rows.next = (taps.results[0], builder.add(row, I32(g.dilation[0])))
 
     def _copy(self, dsp: Dsp, source: Value | None, into: Value) -> None:
         """One tap's channels, by words where these are whole; the zero point without a source."""
-        type, nbytes = (I8, 1) if self.geometry.input[3] % 4 else (I32, 4)
+        nbytes = self.element if self.pixel_nbytes % 4 else 4
+        type = {1: I8, 2: I16, 4: I32}[nbytes]
         align = nbytes if self.aligned else 1
-        filled = int.from_bytes(bytes([self.zero_point & 0xFF]) * nbytes, "little", signed=True)
+        zero = self.zero_point.to_bytes(self.element, "little", signed=True)
+        filled = int.from_bytes(zero * (nbytes // self.element), "little", signed=True)
         starts = [into] if source is None else [into, source]
-        with dsp.repeat(self.geometry.input[3] // nbytes, starts) as carried:
+        with dsp.repeat(self.pixel_nbytes // nbytes, starts) as carried:
             value = type(filled) if source is None else dsp.builder.load(carried.values[1], align=align, typ=type)
             dsp.volatile_store(value, carried.values[0], nbytes)
             carried.next = tuple(dsp.at(pointer, nbytes) for pointer in carried.values)

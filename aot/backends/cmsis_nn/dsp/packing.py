@@ -2,24 +2,30 @@
 
 Enters: weights by channel, a requantisation form. Leaves: int32 words, group by group: biases, weights, requantisation constants
 (these once, before all groups, where they are the same for every pair).
-Invariant: SMLAD over a group's words leaves 256 * A + B and B in two accumulators (interleaved), or A and B themselves (plain, wide).
+Invariant: SMLAD over a group's words leaves 256 * A + B and B in two accumulators (interleaved), or A and B themselves.
 
 Interleaved: a half is 256 * a + b for weights a, b of the two channels, so that SMLAD(word, x) sums 256 * A + B,
 SMLAD(SXTB16(word), x) sums B, and their difference is 256 * A modulo 2^32: exact while A stays inside 24 bits, which is proved for
-each channel from its weights. Plain: four bytes of one channel, expanded as activations are. Wide: int16, which SMLAD takes as they
-are, in twice the bytes.
+each channel from its weights. Coupled: bytes a, b, a', b', of which SXTB16 makes (a, a') and, with ROR #8, (b, b'): for inputs of int16, or
+sums too large. Wide: (a, a') and (b, b') themselves, int16, in twice the bytes.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
 from aot.backends.cmsis_nn.dsp.ending import Place, constant_count, constants_of_form, stage_of
 from aot.backends.cmsis_nn.operands import Layer
 from aot.backends.cmsis_nn.requantise import Form, Stage, solve, unified, varies
+from aot.backends.cmsis_nn.requantise16 import solve16
+from aot.errors import InternalError
+from aot.graph.ir import DType
 
+Way = Literal["interleaved", "coupled", "wide"]
+"""How the weights of a pair of channels stand in a word, or in two."""
 _ROOM = (1 << 23) - (1 << 18)  # A's range, with room for the solver's delta
 
 
@@ -71,14 +77,23 @@ class Packed:
         return self.channels[-1] == self.channels[-2]
 
     @property
-    def is_plain(self) -> bool:
-        """Whether weights are bytes of one channel, which come for two words of a slot at a time."""
-        return not self.interleaved and not self.tile.wide
+    def way(self) -> Way:
+        return "interleaved" if self.interleaved else "wide" if self.tile.wide else "coupled"
+
+    @property
+    def is_long(self) -> bool:
+        """Whether sums are int64."""
+        return self.form.kind == "long"
+
+    @property
+    def element_nbytes(self) -> int:
+        """Of an input or output."""
+        return self.form.bits // 8
 
     @property
     def header_nbytes(self) -> int:
         """Biases at the start of a group."""
-        return 8 * self.tile.pairs
+        return (16 if self.is_long else 8) * self.tile.pairs
 
     @property
     def word_nbytes(self) -> int:
@@ -96,8 +111,7 @@ class Packed:
             self.tile.pairs,
             self.is_odd and (self.groups == 1),
             self.is_odd,
-            self.interleaved,
-            self.tile.wide,
+            self.way,
             self.common,
             tuple(place.code for place in self.places),
         )
@@ -124,8 +138,16 @@ class Solution:
     unified: Form | None
 
 
+def refusal_of(layer: Layer) -> str:
+    """Why a layer can't be requantised; empty if it can."""
+    form = solve16(layer) if layer.dtype is DType.INT16 else ""
+    return form if isinstance(form, str) else ""
+
+
 def solution(layer: Layer, wide: bool = False) -> Solution:
-    """Solve the requantisation; of int8 weights for interleaved channels if that can be proved."""
+    """Solve the requantisation; of int8 activations and weights for interleaved channels if that can be proved."""
+    if layer.dtype is DType.INT16:
+        return _solution16(layer)
     channels = paired(len(layer.bias))
     stage = stage_of(layer, channels)
     live = varies(stage)
@@ -134,10 +156,20 @@ def solution(layer: Layer, wide: bool = False) -> Solution:
     return Solution(channels, live, form, interleaved, _unified(stage, weights, form, interleaved))
 
 
+def _solution16(layer: Layer) -> Solution:
+    channels = paired(len(layer.bias))
+    form = solve16(layer, channels)
+    if isinstance(form, str):
+        raise InternalError(form)
+    alike = (form.multiplier, form.right, form.offset, form.right if form.left is None else form.left)
+    same = form if all((array == array[0]).all() for array in alike) else None
+    return Solution(channels, np.ones(len(channels), bool), form, False, same)
+
+
 def pack(layer: Layer, order: np.ndarray, tile: Tile, solved: Solution | None = None, centred: bool = False) -> Packed:
-    """Pack; int8 weights interleaved if that can be proved. `order`: the input of each half of a slot, -1 for none; `tile.words`, an even
-    number, covers it. A channel with only one output gets weights of 0. solved: the layer's `solution`, where it is known already.
-    centred: slots hold inputs less their zero point."""
+    """Pack; int8 weights interleaved if that can be proved. `order`: the input of each half of a slot, -1 for none; `tile.words` cover it.
+    A channel with only one output gets weights of 0. solved: the layer's `solution`, where it is known already. centred: slots hold
+    inputs less their zero point."""
     solved = solved or solution(layer, tile.wide)
     channels, live, form, interleaved = solved.channels, solved.live, solved.form, solved.interleaved
     weights = layer.weights.reshape(len(layer.bias), -1)[list(channels)]
@@ -146,10 +178,11 @@ def pack(layer: Layer, order: np.ndarray, tile: Tile, solved: Solution | None = 
     matters = np.ones(len(channels), bool) if form.kind == "exact" or same is not None else live
     bias = np.where(matters, (layer.bias if centred else layer.folded_bias)[list(channels)] + form.delta, 0)
     ordered = _ordered(weights * matters[:, None], order, 2 * tile.words)
-    words = _interleaved(ordered) if interleaved else _wide(ordered) if tile.wide else _plain(ordered)
+    words = _interleaved(ordered) if interleaved else _wide(ordered) if tile.wide else _coupled(ordered)
     header = np.stack([256 * bias[0::2] + bias[1::2] if interleaved else bias[0::2], bias[1::2]], 1)
+    header = np.stack([header, header >> 32], 2).reshape(len(header), -1) if form.kind == "long" else header
     constants = np.array([constants_of_form(form, n) for n in range(len(channels))], np.int64)
-    step = 1 if interleaved else 2
+    step = 2 if tile.wide else 1
     if same is None:
         return Packed(channels, interleaved, form, tile, _grouped(header, words.reshape(len(header), -1, step), constants, tile))
     groups = _grouped(header, words.reshape(len(header), -1, step), np.zeros((len(channels), 0), np.int64), tile)
@@ -210,11 +243,10 @@ def _interleaved(weights: np.ndarray) -> np.ndarray:
     return halves[:, 0::2] | halves[:, 1::2] << 16
 
 
-def _plain(weights: np.ndarray) -> np.ndarray:
-    """(pairs, words): for every two words of a slot, four bytes of the first and four of the second channel."""
-    quads = weights.reshape(len(weights), -1, 4)[:, :, [0, 2, 1, 3]] & 0xFF
-    packed = quads @ (1 << np.array([0, 8, 16, 24]))
-    return np.stack([packed[0::2], packed[1::2]], 2).reshape(len(weights) // 2, -1)
+def _coupled(weights: np.ndarray) -> np.ndarray:
+    """(pairs, words)."""
+    both = (weights[0::2] & 0xFF) | (weights[1::2] & 0xFF) << 8
+    return both[:, 0::2] | both[:, 1::2] << 16
 
 
 def _wide(weights: np.ndarray) -> np.ndarray:

@@ -25,8 +25,7 @@ Expansion = Callable[[], Value]
 
 @dataclass(frozen=True)
 class Core:
-    """`pixels` slots, their words `stride` apart, times all channel groups; `unroll` words a turn (it divides the packing's words, and is
-    even where these are plain).
+    """`pixels` slots, their words `stride` apart, times all channel groups; `unroll` words a turn (it divides the packing's words).
 
     places: the byte offset of each word of a turn, where they are not `stride` apart; then turns are `step` bytes apart, and
     neighbouring pixels are neighbours in memory. partial: a call may leave out some of a group's turns at its start and end.
@@ -44,7 +43,7 @@ class Core:
     partial: bool = False
 
     def __post_init__(self) -> None:
-        if self.packed.tile.words % self.unroll or (self.unroll % 2 and self.packed.is_plain):
+        if self.packed.tile.words % self.unroll:
             raise InternalError(f"a slot of {self.packed.tile.words} words in turns of {self.unroll}")
 
     @property
@@ -84,7 +83,7 @@ class Core:
     def _emit(self, dsp: Dsp, place: Placement, groups: int | Value = 0, turns: int | Value = 0) -> None:
         """Loop over the channel groups; `groups` and `turns` where they are not known to the code."""
         pairs = self.packed.tile.pairs
-        busy = self.pixels * pairs > 2 and not self.is_long
+        busy = self._sum_registers > 4 and not self.is_long
         kept = _Kept(dsp, [place.out], busy)
         first, common = self._common(dsp, place.weights)
         with dsp.repeat(groups or self.packed.groups, [first, *kept.start]) as carried:
@@ -92,7 +91,7 @@ class Core:
             sums, constants = self._sums(dsp, weights, place, turns or self.turns)
             (out,) = kept.read(values)
             behind = self._finish(dsp, place, sums, (constants, common), out, carried.index)
-            carried.next = (behind, *kept.write([dsp.at(out, 2 * pairs)]))
+            carried.next = (behind, *kept.write([dsp.at(out, 2 * pairs * self.packed.element_nbytes)]))
 
     def _common(self, dsp: Dsp, table: Value) -> tuple[Value, Value | None]:
         """The first group, and the constants that all groups have in common, brought to the stack: there they need no pointer."""
@@ -107,7 +106,10 @@ class Core:
     def _sums(self, dsp: Dsp, weights: Value, place: Placement, turns: int | Value) -> tuple[list[list[Value]], Value]:
         """The accumulators [place][pixel] of a group, and where its constants lie."""
         tile, header = self.packed.tile, self.packed.header_nbytes
-        biases = dsp.words(weights, 0, 2 * tile.pairs)
+        if self.packed.is_long:
+            biases = [dsp.long(weights, 8 * number) for number in range(2 * tile.pairs)]
+        else:
+            biases = dsp.words(weights, 0, 2 * tile.pairs)
         sums = [[bias] * self.pixels for bias in biases]
         if not self.is_long:
             self._turn(dsp, weights, header, place.slots, sums)
@@ -126,6 +128,7 @@ class Core:
     def _turn(self, dsp: Dsp, weights: Value, offset: int, slots: Value, sums: list[list[Value]]) -> None:
         """Straight code over `unroll` words. Weights are expanded just before their first use, pixels loaded two at a time."""
         read_pixels, read_weights = self._pixel_reader(dsp, slots), self._weight_reader(dsp, weights, offset)
+        multiply = dsp.smlald if self.packed.is_long else dsp.smlad
         for word in range(self.unroll):
             expand, halves = read_weights(word), []
             for first in range(0, self.pixels, 2):
@@ -135,7 +138,7 @@ class Core:
                     if first == 0:
                         halves.append(expand[number]())
                     for pixel, x in zip(here, pixels, strict=True):
-                        sums[number][pixel] = dsp.smlad(halves[number], x, sums[number][pixel])
+                        sums[number][pixel] = multiply(halves[number], x, sums[number][pixel])
 
     def _pixel_reader(self, dsp: Dsp, slots: Value) -> Callable[[int, range], Sequence[Value]]:
         """Reads one or two pixels' word; a single slot's words are read two at a time."""
@@ -155,38 +158,37 @@ class Core:
         return read
 
     def _weight_reader(self, dsp: Dsp, weights: Value, offset: int) -> Callable[[int], list[Expansion]]:
-        """For a word of the slots: loads the weights; answers with what makes the halves for each place of the group of them."""
-        pairs = self.packed.tile.pairs
-        ahead: dict[int, Value] = {}
-        block = 1 if pairs == 1 and self.pixels > 2 else 2
+        """For a word of the slots: loads the weights; answers with what makes the halves for each place of the group of them.
+
+        Where sums take eight registers, weights that need a register while they are expanded are loaded as late as can be.
+        """
+        way, each = self.packed.way, self.packed.word_nbytes // 4
+        is_tight = self._sum_registers >= 8 and (way == "wide" or (way == "coupled" and self.pixels > 1))
+        pairs_only = way == "wide" or not (is_tight or (each == 1 and self.pixels > 2))
+        block, ahead = 2 if pairs_only else 1, {}
+
+        def held(number: int) -> Value:
+            if number not in ahead:
+                loaded = dsp.words(weights, offset + 4 * number, min(block, self.unroll * each - number))
+                ahead.update({number + step: x for step, x in enumerate(loaded)})
+            return ahead[number]
 
         def read(word: int) -> list[Expansion]:
-            first = word * pairs
-            for number in range(first, first + pairs, block):
-                if number not in ahead:
-                    loaded = dsp.words(weights, offset + 4 * number, min(block, self.unroll * pairs - number))
-                    ahead.update({number + step: x for step, x in enumerate(loaded)})
-            both = [ahead.pop(first + pair) for pair in range(pairs)]
-            return [expansion for w in both for expansion in (lambda w=w: w, lambda w=w: dsp.sxtb16(w))]
+            numbers = range(word * each, (word + 1) * each)
+            if not is_tight:
+                for number in numbers:
+                    held(number)
+            if way == "wide":
+                return [lambda number=number: held(number) for number in numbers]
+            first = (lambda w: w) if way == "interleaved" else dsp.sxtb16
+            second = dsp.sxtb16 if way == "interleaved" else dsp.sxtb16_odd
+            return [lambda number=number, make=make: make(held(number)) for number in numbers for make in (first, second)]
 
-        def read_plain(word: int) -> list[Expansion]:
-            loaded = dsp.words(weights, offset + 8 * pairs * (word // 2), 2 * pairs)
-            expand = dsp.sxtb16_odd if word % 2 else dsp.sxtb16
-            return [lambda w=w: expand(w) for w in loaded]
+        return read
 
-        def read_wide(word: int) -> list[Expansion]:
-            seconds: list[Value] = []
-
-            def first(pair: int) -> Value:
-                one, other = dsp.pair(weights, offset + 8 * (word * pairs + pair))
-                seconds.append(other)
-                return one
-
-            return [half for pair in range(pairs) for half in (lambda pair=pair: first(pair), seconds.pop)]
-
-        if self.packed.tile.wide:
-            return read_wide
-        return read if self.packed.interleaved else read_plain
+    @property
+    def _sum_registers(self) -> int:
+        return 2 * self.pixels * self.packed.tile.pairs * (2 if self.packed.is_long else 1)
 
     def _finish(
         self,
@@ -199,14 +201,14 @@ class Core:
     ) -> Value:
         """Requantise and store each pixel's pair of channels. constants: behind the group's weights, or those in common. Returns
         where the next group begins."""
-        packed = self.packed
+        packed, nbytes = self.packed, self.packed.element_nbytes
         own, common = constants
         for pair in range(packed.tile.pairs):
             count = packed.constant_count
             words = dsp.words(own, 8 * pair * count, 2 * count) if common is None else dsp.words(common, 0, 2 * count)
             is_last = packed.is_odd and pair == packed.tile.pairs - 1
-            step = self._step(dsp, groups_left) if is_last else 1
-            start = dsp.at(out, 2 * pair)
+            step = self._step(dsp, groups_left) if is_last else nbytes
+            start = dsp.at(out, 2 * pair * nbytes)
             for pixel in range(self.pixels):
                 first, second = sums[2 * pair][pixel], sums[2 * pair + 1][pixel]
                 if packed.interleaved:
@@ -215,17 +217,17 @@ class Core:
                     packed.places[0].requantise(dsp, first, packed.interleaved, words[:count]),
                     packed.places[1].requantise(dsp, second, False, words[count:]),
                 ]
-                dsp.store_byte(values[0], start)
-                dsp.store_byte(values[1], dsp.at(start, step))
+                dsp.store_element(values[0], start, nbytes)
+                dsp.store_element(values[1], dsp.at(start, step), nbytes)
                 start = dsp.at(start, place.pixel_step)
         return dsp.at(own, 8 * packed.tile.pairs * packed.constant_count) if common is None else own
 
     def _step(self, dsp: Dsp, groups_left: Value) -> int | Value:
-        """From a pair's first channel to its second: 1, but 0 in the last group of an odd number of channels (both are the same
-        one)."""
+        """Bytes from a pair's first channel to its second: 0 in the last group of an odd number of channels (both are the same one)."""
         if self.packed.groups == 1:
             return 0
-        return dsp.builder.zext(dsp.builder.icmp_signed("!=", groups_left, I32(1)), I32)
+        step = dsp.builder.zext(dsp.builder.icmp_signed("!=", groups_left, I32(1)), I32)
+        return step if self.packed.element_nbytes == 1 else dsp.builder.shl(step, I32(1))
 
 
 class _Kept:

@@ -17,6 +17,7 @@ from aot.backends.cmsis_nn.dsp.ending import stage_of
 from aot.backends.cmsis_nn.dsp.instructions import Dsp
 from aot.backends.cmsis_nn.operands import Layer
 from aot.backends.cmsis_nn.requantise import tflite, varies
+from aot.graph.ir import DType
 from aot.llvm.types import I8, I16, I32, Value
 
 _PRODUCT = 0.8
@@ -83,10 +84,10 @@ class Spread:
 
 
 def without_constants(layer: Layer) -> tuple[Layer, Spread | None]:
-    """The layer of the channels that vary (an even number of them), and the spread; the layer itself where that does not pay, or where
-    something is fused behind it."""
+    """The layer of the channels that vary (an even number of them), and the spread; the layer itself where that does not pay, where
+    something is fused behind it, or where it is not known (int16)."""
     count = len(layer.bias)
-    if layer.split.rest is not None:
+    if layer.split.rest is not None or layer.dtype is not DType.INT8:
         return layer, None
     stage = stage_of(layer, range(count))
     kept = varies(stage)
