@@ -52,6 +52,8 @@ CASES: list[tuple[Callable[[Helium], None], str]] = [
     (lambda code: code.vstore(7, SP, 0, "w"), "vstrw.32 q7, [sp]"),
     (lambda code: code.vstore(7, 8, 3), "vstrb.8 q7, [r8, #3]"),
     (lambda code: code.vstore_post(0, 3, 4, "32"), "vstrb.32 q0, [r3], #4"),
+    (lambda code: code.vscatter(1, 0, 7, "32"), "vstrb.32 q1, [r0, q7]"),
+    (lambda code: code.vscatter(1, 12, 7, "h32"), "vstrh.32 q1, [r12, q7]"),
     (lambda code: code.vpush(), "vpush {d8-d15}"),
     (lambda code: code.vpop(), "vpop {d8-d15}"),
     (lambda code: code.vmov_even(1, 8, 12), "vmov q1[2], q1[0], r8, r12"),

@@ -266,7 +266,7 @@ def _reduced(multiplier: np.ndarray, shift: np.ndarray) -> tuple[np.ndarray, np.
     for _ in range(16):
         even = (multiplier >= 1 << 15) & (multiplier % 2 == 0)
         multiplier, shift = np.where(even, multiplier >> 1, multiplier), shift + even
-    return multiplier, shift
+    return multiplier, np.where(multiplier == 0, -1, shift)
 
 
 def _channel_axes(instruction: Contract) -> range:

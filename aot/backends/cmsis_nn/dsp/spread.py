@@ -2,21 +2,18 @@
 
 Enters: a `Layer`. Leaves: the layer of the channels that vary, and how their outputs spread: a pixel's constants, and the places of the
 others, as words for the kernel's table.
-Invariant: a channel is left out only if its thresholds prove that no accumulator it can reach changes its output.
-
-Trained models have many such channels: a third and more of some networks' weights.
+Invariant: a channel is left out only if it is proved to have one output (`constant_channels.py`).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
-from aot.backends.cmsis_nn.dsp.ending import stage_of
+from aot.backends.cmsis_nn import constant_channels
 from aot.backends.cmsis_nn.dsp.instructions import Dsp
 from aot.backends.cmsis_nn.operands import Layer
-from aot.backends.cmsis_nn.requantise import tflite, varies
 from aot.graph.ir import DType
 from aot.llvm.types import I8, I16, I32, Value
 
@@ -89,8 +86,7 @@ def without_constants(layer: Layer) -> tuple[Layer, Spread | None]:
     count = len(layer.bias)
     if layer.split.rest is not None or layer.dtype is not DType.INT8:
         return layer, None
-    stage = stage_of(layer, range(count))
-    kept = varies(stage)
+    kept = constant_channels.varying(layer)
     dead = np.flatnonzero(~kept)
     if kept.sum() % 2 or not kept.any():
         kept[dead[: 1 if kept.any() else 2]] = True
@@ -99,14 +95,12 @@ def without_constants(layer: Layer) -> tuple[Layer, Spread | None]:
     found = Spread(count, len(live), _words(layer, live))
     if len(live) == count or _PRODUCT * products < found.instructions:
         return layer, None
-    arrays = {name: getattr(layer, name)[live] for name in ("weights", "bias", "multiplier", "shift")}
-    return replace(layer, **arrays), found
+    return constant_channels.only(layer, live), found
 
 
 def _words(layer: Layer, live: np.ndarray) -> np.ndarray:
     count = len(layer.bias)
-    stage = stage_of(layer, range(count))
-    constants = np.clip(tflite(stage, stage.acc_low[:, None])[:, 0], stage.low, stage.high)
+    constants = constant_channels.outputs(layer)
     constants[live] = 0
     places = live.astype("<u1" if count <= 256 else "<u2").tobytes()
     raw = constants.astype(np.int8).tobytes()

@@ -11,10 +11,11 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from aot.backends.cmsis_nn import constant_channels
 from aot.backends.cmsis_nn.dsp.convolution import needed_rows
 from aot.backends.cmsis_nn.fused import operands_of
 from aot.backends.cmsis_nn.helium.ending import Ending
-from aot.backends.cmsis_nn.helium.memory import Patches
+from aot.backends.cmsis_nn.helium.memory import Patches, Repeated
 from aot.backends.cmsis_nn.helium.product import CHUNK, Product
 from aot.backends.cmsis_nn.helium.rest import Rest, cost_of, instructions
 from aot.backends.cmsis_nn.helium.strips import Strips
@@ -51,12 +52,19 @@ def claim_dense(program: Program, instruction: Primitive, target: Target) -> Imp
 
 
 def _implementation(program: Program, layer: Layer, kernel: str) -> Implementation:
-    plan = _Plan(layer)
+    plan, kept = _Plan(layer), constant_channels.varying(layer)
+    kept[0] |= not kept.any()
+    if not kept.all():
+        shorter = _Plan(layer, tuple(np.flatnonzero(kept).tolist()))
+        plan = min(plan, shorter, key=lambda one: one.cost.instructions)
     instruction = layer.instruction
-    data = plan.product.table(plan.rows_of_weights)
+    data = plan.table
     table = Buffer(f"{instruction.out}.packed", DType.INT32, data.shape, "constant", data=data, align=4)
     reads, constants = operands_of(program, instruction, layer.split.rest)
     how = "from patches" if plan.patches else "in place" if plan.strips.inside else "from padded rows"
+    notes = [plan.product.ending.note(), f"windows are read {how}, {plan.product.rows} x {plan.product.chunks * CHUNK} bytes"]
+    if plan.live:
+        notes.append(f"{len(layer.bias) - len(plan.live)} of {len(layer.bias)} channels only ever have one output")
     return Implementation(
         kernel=kernel,
         instruction=instruction,
@@ -68,7 +76,7 @@ def _implementation(program: Program, layer: Layer, kernel: str) -> Implementati
         overwrites=elementwise_overwrites(program, instruction),
         rows=Rows(layer.geometry.output[1], 1, lambda y0, y1: needed_rows(layer, y0, y1)),
         style="ordered",
-        notes=(plan.product.ending.note(), f"windows are read {how}, {plan.product.rows} x {plan.product.chunks * CHUNK} bytes"),
+        notes=tuple(notes),
         cost=plan.cost,
     )
 
@@ -78,10 +86,12 @@ class _Plan:
     """All decisions for one layer. geometry: the layer's, but where pixels run on across rows, of a single row, and with bytes for input
     channels.
 
-    patches: None where the product reads rows. product: over the windows as they lie.
+    live: the channels that come from the product, where it leaves out constant ones. patches: None where the product reads rows.
+    product: over the windows as they lie.
     """
 
     layer: Layer
+    live: tuple[int, ...] = ()
     geometry: Geometry = field(init=False)
     patches: Patches | None = field(init=False)
     product: Product = field(init=False)
@@ -102,7 +112,7 @@ class _Plan:
         patches = Patches(_runs(g, strips.row_nbytes), step, lasting * CHUNK) if gathers else None
         out_step = pixel_nbytes if self.has_rest else layer.out.pixel * layer.dtype.nbytes
         rows, in_step = (1, lasting * CHUNK) if gathers else (g.kernel[0], step)
-        product = Product(rows, lasting, in_step, out_step, Ending.of(layer), g.output[3])
+        product = Product(rows, lasting, in_step, out_step, Ending.of(self.computed), len(self.computed.bias), self.live)
         _set(self, patches=patches, product=product, strips=strips)
 
     @property
@@ -114,9 +124,24 @@ class _Plan:
         return self.geometry.output != self.layer.geometry.output
 
     @property
-    def rows_of_weights(self) -> np.ndarray:
-        """Weights as (channels, rows of the product, elements)."""
-        return self.layer.weights.reshape(len(self.layer.bias), self.product.rows, -1)
+    def computed(self) -> Layer:
+        """The layer of the channels that come from the product."""
+        return constant_channels.only(self.layer, list(self.live)) if self.live else self.layer
+
+    @property
+    def constants(self) -> Repeated | None:
+        """What is stored before the product: the outputs of channels that it leaves out."""
+        return Repeated(self.layer.geometry.output[3] * self.layer.dtype.nbytes, self.product.out_step) if self.live else None
+
+    @property
+    def table(self) -> np.ndarray:
+        """int32: the product's, then a pixel's constants."""
+        layer = self.computed
+        table = self.product.table(layer.weights.reshape(len(layer.bias), self.product.rows, -1))
+        if not self.live:
+            return table
+        found = constant_channels.outputs(self.layer).astype(layer.dtype.np).tobytes()
+        return np.concatenate([table, np.frombuffer(found + bytes(-len(found) % CHUNK), np.int32)])
 
     @property
     def patches_at(self) -> int:
@@ -139,8 +164,12 @@ class _Plan:
         per_pixel = (self.patches.instructions if self.patches else 0) + instructions(self.layer) * g.output[3]
         for count, copied in strips.pieces:
             found += product.instructions(count) + 15 + count * per_pixel + (strips.instructions(count) if copied else 0)
+            found += self.constants.instructions(count) if self.constants else 0
         body = _BODY_NBYTES * (1 if strips.always_inside else 2) + _REST_NBYTES * self.has_rest
-        return cost_of(found * g.input[0], [(product.name(self.parity), product.code_nbytes(self.parity))], self.code, body)
+        functions = [(product.name(self.parity), product.code_nbytes(self.parity))]
+        if self.constants:
+            functions.append((self.constants.name, self.constants.code_nbytes))
+        return cost_of(found * g.input[0], functions, self.code, body)
 
     @property
     def parity(self) -> tuple[bool, bool]:
@@ -236,6 +265,9 @@ class _Emitter(Body[_Plan]):
                 plan.patches.call(dsp, rows, patches, count)
                 rows = patches
             line = dsp.at(self.frame.scratch, plan.line_at) if plan.has_rest else out
+            if plan.constants is not None:
+                behind = plan.table.nbytes - -(-plan.constants.nbytes // CHUNK) * CHUNK
+                plan.constants.call(dsp, line, dsp.at(self.frame.table, behind), count)
             plan.product.call(dsp, rows, line, self.frame.table, count, skip, plan.parity)
             if plan.has_rest:
                 Rest(dsp, self.output, plan.layer).emit(line, out, count, (*at, x))

@@ -19,6 +19,7 @@ from aot.llvm.machine_code import machine_code
 from aot.llvm.types import I32, POINTER, Value
 
 VECTOR = 16
+_HELD_NBYTES = 8 * VECTOR
 _MANY = 8  # vectors of a run that are copied by a loop
 
 
@@ -51,6 +52,61 @@ def _pad_row() -> bytes:
     run(4, False)
     code.pop((4, PC))
     return code.finish()
+
+
+@dataclass(frozen=True)
+class Repeated:
+    """The same `nbytes` bytes for each of some pixels, `step` bytes from one to the next."""
+
+    nbytes: int
+    step: int
+
+    @property
+    def _parts(self) -> list[range]:
+        """The vectors that are held in registers at a time."""
+        return [range(first, min(first + _HELD_NBYTES, self.nbytes), VECTOR) for first in range(0, self.nbytes, _HELD_NBYTES)]
+
+    def instructions(self, pixels: int) -> int:
+        """For so many pixels."""
+        each = sum(len(part) + 2 for part in self._parts) + (self.nbytes % VECTOR > 0)
+        return 12 + -(-self.nbytes // VECTOR) + 2 * len(self._parts) + pixels * each
+
+    @property
+    def name(self) -> str:
+        """Of the function."""
+        return f"repeated_{self.nbytes}_{self.step}"
+
+    @property
+    def code_nbytes(self) -> int:
+        return len(self._code())
+
+    def call(self, dsp: Dsp, to: Value, source: Value, count: Value) -> None:
+        """source: the bytes, at words; it is read up to a multiple of 16."""
+        type = ir.FunctionType(ir.VoidType(), [POINTER, POINTER, I32])
+        dsp.builder.call(machine_code(dsp.function, self.name, type, self._code(), 8 + 64), [to, source, count])
+
+    def _code(self) -> bytes:
+        """r0 to, r1 source, r2 count; r3 walks over the pixels."""
+        code, tail = Helium(), self.nbytes % VECTOR
+        code.push((4, LR))
+        code.vpush()
+        if tail:
+            code.constant(4, tail)
+            code.vctp(8, 4)
+        for part in self._parts:
+            for number in range(len(part)):
+                code.vload_post(number, 1, VECTOR, "w")
+            code.add_any(3, 0, part.start, 4)
+            start = code.begin_loop(2)
+            for number, first in enumerate(part):
+                if first + VECTOR > self.nbytes:
+                    code.vpst()
+                code.vstore(number, 3, first - part.start)
+            code.add_any(3, 3, self.step, 4)
+            code.end_loop(start)
+        code.vpop()
+        code.pop((4, PC))
+        return code.finish()
 
 
 @dataclass(frozen=True)

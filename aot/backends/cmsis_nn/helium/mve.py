@@ -48,6 +48,10 @@ class Helium(Code):
         up |= 8 if unit == 2 else 0
         self._wide(first | up | base, q << 13 | bits | abs(offset) // unit)
 
+    def vscatter(self, value: int, base: int, offsets: int, kind: str) -> None:
+        """Lanes of 32 bits, as bytes ("32") or halfwords ("h32"), each at the base plus its own offset."""
+        self._wide(0xEC80 | base, value << 13 | 0xF00 | {"32": 0, "h32": 0x10}[kind] | offsets << 1)
+
     def vpush(self) -> None:
         """VPUSH of q4 to q7, which belong to the caller."""
         self._wide(0xED2D, 0x8B10)

@@ -55,7 +55,8 @@ _LONG = _Registers(((4, 6, 8, 10),), (12,), 2, 14)
 
 @dataclass(frozen=True)
 class Product:
-    """rows: runs of a window; chunks: of 16 bytes in each. in_step, out_step: bytes from pixel to pixel."""
+    """rows: runs of a window; chunks: of 16 bytes in each. in_step, out_step: bytes from pixel to pixel. places: each channel's among a
+    pixel's outputs; none: they are stored side by side."""
 
     rows: int
     chunks: int
@@ -63,6 +64,7 @@ class Product:
     out_step: int
     ending: Ending
     channels: int
+    places: tuple[int, ...] = ()
 
     def table(self, weights: np.ndarray) -> np.ndarray:
         """The packed table (int32) for weights of (channels, rows, elements of a row)."""
@@ -73,6 +75,10 @@ class Product:
             chosen = range(first, min(first + LANES, self.channels))
             block = padded[first : first + LANES].reshape(len(chosen), -1, self.each)
             found += block.transpose(1, 0, 2).tobytes() + b"".join(self.ending.table(chosen))
+            if self.places:
+                offsets = np.zeros(LANES, "<u4")
+                offsets[: len(chosen)] = np.array(self.places)[chosen] * self.ending.nbytes
+                found += offsets.tobytes()
         return np.frombuffer(bytes(found), np.int32)
 
     @property
@@ -88,7 +94,7 @@ class Product:
     @property
     def key(self) -> tuple:
         """All that the code depends on."""
-        return self.rows, self.chunks, self.in_step, self.out_step, self.ending.code, self.channels
+        return self.rows, self.chunks, self.in_step, self.out_step, self.ending.code, self.channels, bool(self.places)
 
     def instructions(self, pixels: int) -> int:
         """What `pixels` of them take."""
@@ -98,6 +104,7 @@ class Product:
         held = 2 * chunks + 2 if self.holds else 0
         pair = groups * (chunks * 14 + 13 + self.ending.vectors + end + 2 * self.rows + looped - held) + 10 + held
         one = groups * (chunks * 9 + 13 + end + self.rows + looped - held // 2) + 10 + held
+        pair, one = (pair + 2 * groups, one + groups) if self.places else (pair, one)
         if self.ending.is_long:
             return 40 + pixels * (one + 6 * self.channels)
         return 40 + pixels // 2 * pair + pixels % 2 * one
@@ -174,7 +181,9 @@ class _Emitter:
 
     @property
     def _group_nbytes(self) -> int:
-        return LANES * self.product.each * self.product.rows * self.product.chunks + CHUNK * self.product.ending.vectors
+        return LANES * self.product.each * self.product.rows * self.product.chunks + CHUNK * (
+            self.product.ending.vectors + bool(self.product.places)
+        )
 
     def _pairs(self) -> None:
         """Blocks of two pixels while there are two (of one where a block has no more)."""
@@ -232,7 +241,8 @@ class _Emitter:
                 code.branch(NE, again)
         if left:
             self._channels(pixels, left)
-        code.add_any(_OUT, _OUT, pixels * product.out_step - full * LANES * product.ending.nbytes, 0)
+        stored = 0 if product.places else full * LANES * product.ending.nbytes
+        code.add_any(_OUT, _OUT, pixels * product.out_step - stored, 0)
 
     def _channels(self, pixels: int, channels: int) -> None:
         """Up to four channels of the block."""
@@ -346,6 +356,9 @@ class _Emitter:
         if channels < LANES:
             code.constant(0, channels)
             code.vctp(32, 0)
+        if self.product.places:
+            self._scatter(pixels, channels)
+            return
         if pixels == 2:
             there = self.product.out_step
             if there <= REACH * ending.nbytes:
@@ -354,6 +367,18 @@ class _Emitter:
                 code.add_any(0, _OUT, there, 2)
                 self._store(1, 0, 0, 0, channels)
         self._store(0, _OUT, 0, LANES * ending.nbytes, channels)
+
+    def _scatter(self, pixels: int, channels: int) -> None:
+        """Store each channel at its place."""
+        code, kind = self.emitted, "32" if self.product.ending.nbytes == 1 else "h32"
+        code.vload_post(3, _TABLE, CHUNK, "w")
+        for pixel in range(pixels):
+            base = _OUT if pixel == 0 else 0
+            if pixel:
+                code.add_any(base, _OUT, self.product.out_step, 2)
+            if channels < LANES:
+                code.vpst()
+            code.vscatter(pixel, base, 3, kind)
 
     def _scale(self, channels: int) -> None:
         """Sums of 64 bits become what they are scaled, in 32."""
@@ -365,6 +390,7 @@ class _Emitter:
             code.mla(low + 1, low + 1, _FACTOR, _HIGH)
             code.mov(low, _LOW)
             code.asrl(low, _DOWN)
+        code.add_any(_TABLE, _TABLE, 16 * (LANES - channels), _DOWN)
 
     def _store(self, q: int, base: int, offset: int, step: int, channels: int) -> None:
         code, kind = self.emitted, "32" if self.product.ending.nbytes == 1 else "h32"
