@@ -20,12 +20,13 @@ from aot.lower.implementation import Implementation
 from aot.lower.program import Program
 from aot.lower.rows import row_count
 from aot.run.hooks import decode
-from aot.run.image import Image, ObjectFile
+from aot.run.image import ObjectFile
 from aot.target import Target
 
 _CODE, _RODATA, _DATA, _STACK = 0x10000, 0x80000, 0x20000000, 0x30000000
 _DATA_NBYTES, _STACK_NBYTES, _GUARD = 0x400000, 0x10000, 64
 _STOP = 0x8000
+_TOP = _STACK + _STACK_NBYTES - 64
 _IT_BITS = 0x0600FC00  # of XPSR
 
 
@@ -39,11 +40,88 @@ class Outcome:
     stack_nbytes: int
 
 
-def assemble(program: Program, implementation: Implementation, target: Target, align: int = 4) -> bytes:
-    """Object code of the implementation's function alone, `kernel`."""
+class Core:
+    """A core with one kernel's code. instructions: executed so far."""
+
+    def __init__(self, code: bytes, target: Target) -> None:
+        import unicorn
+        from unicorn import arm_const as arm
+
+        self.image = ObjectFile(code).link(_CODE, _RODATA)
+        self.entry = next(one for one in self.image.functions if one.name == "kernel").address
+        self.machine = unicorn.Uc(unicorn.UC_ARCH_ARM, unicorn.UC_MODE_THUMB | unicorn.UC_MODE_MCLASS)
+        self.machine.ctl_set_cpu_model(getattr(arm, "UC_CPU_ARM_" + target.name.upper().replace("-", "_")))
+        for address, nbytes in ((0, 0x100000), (_DATA, _DATA_NBYTES), (_STACK, _STACK_NBYTES)):
+            self.machine.mem_map(address, nbytes)
+        self.machine.mem_write(_CODE, self.image.code)
+        self.machine.mem_write(_RODATA, self.image.rodata)
+        self.machine.mem_write(_STACK, bytes([0xC3]) * _STACK_NBYTES)
+        self.instructions = 0
+        self._lengths: dict[tuple[int, int], int] = {}
+        self.machine.hook_add(unicorn.UC_HOOK_BLOCK, self._block)
+
+    def call(self, arguments: Sequence[int]) -> None:
+        """Call the kernel."""
+        from unicorn import arm_const as arm
+
+        registers = (arm.UC_ARM_REG_R0, arm.UC_ARM_REG_R1, arm.UC_ARM_REG_R2, arm.UC_ARM_REG_R3)
+        for register, value in zip(registers, arguments):
+            self.machine.reg_write(register, value & 0xFFFFFFFF)
+        self.machine.mem_write(_TOP, b"".join((value & 0xFFFFFFFF).to_bytes(4, "little") for value in arguments[4:]))
+        self.machine.reg_write(arm.UC_ARM_REG_SP, _TOP)
+        self.machine.reg_write(arm.UC_ARM_REG_LR, _STOP | 1)
+        self.machine.emu_start(self.entry | 1, _STOP, count=500_000_000)
+        assert self.machine.reg_read(arm.UC_ARM_REG_PC) & ~1 == _STOP
+
+    def _block(self, _uc, address: int, nbytes: int, _user) -> None:
+        if _CODE <= address < _CODE + self.code_nbytes:
+            self.instructions += self._length(address, nbytes)
+
+    def _length(self, address: int, nbytes: int) -> int:
+        """Instructions of a block."""
+        if (address, nbytes) not in self._lengths:
+            code, at, found = self.image.code, address - _CODE, 0
+            end = at + nbytes
+            while at < end:
+                at += 4 if (code[at + 1] >> 3) in (0b11101, 0b11110, 0b11111) else 2
+                found += 1
+            self._lengths[address, nbytes] = found
+        return self._lengths[address, nbytes]
+
+    @property
+    def code_nbytes(self) -> int:
+        return len(self.image.code)
+
+    @property
+    def stack_nbytes(self) -> int:
+        """Bytes of stack touched below the arguments."""
+        stack = bytes(self.machine.mem_read(_STACK, _TOP - _STACK))
+        return len(stack) - next((at for at, byte in enumerate(stack) if byte != 0xC3), len(stack))
+
+    def watch_alignment(self) -> list[str]:
+        """The accesses of several words at addresses that are no multiples of 4, as the machine comes to them."""
+        import unicorn
+        from unicorn import arm_const as arm
+
+        refused: list[str] = []
+        _, several = decode(self.image)
+
+        def access(_uc, _kind, address: int, nbytes: int, _value, _user) -> None:
+            flags = self.machine.reg_read(arm.UC_ARM_REG_XPSR)
+            if flags & _IT_BITS:  # Unicorn 2.1 would skip instructions behind the IT block
+                self.machine.reg_write(arm.UC_ARM_REG_XPSR, flags & ~_IT_BITS)
+            if address % 4 and several[(self.machine.reg_read(arm.UC_ARM_REG_PC) - _CODE) // 2]:
+                refused.append(f"{nbytes} bytes at {address:#x}")
+
+        self.machine.hook_add(unicorn.UC_HOOK_MEM_READ | unicorn.UC_HOOK_MEM_WRITE, access)
+        return refused
+
+
+def assemble(program: Program, implementation: Implementation, target: Target, align: int = 4, **known: Any) -> bytes:
+    """Object code of the implementation's function alone, `kernel`. known: more of what `KernelFunction` is told."""
     module = ir.Module("test")
     alignment = {name: _align(program, name, align) for name in (*implementation.reads, *implementation.writes)}
-    function = KernelFunction(module, "kernel", implementation, program, target, alignment=alignment)
+    function = KernelFunction(module, "kernel", implementation, program, target, **{"alignment": alignment, **known})
     implementation.emit(function)
     function.finish()
     compiler = Compiler(target)
@@ -76,60 +154,19 @@ def run(
     in_place: the read whose bytes are also the output's. align: of activations in bytes; below 4 (slow), AssertionError also for an
     unaligned access that the core refuses.
     """
-    import unicorn
-    from unicorn import arm_const as arm
-
     places = _Places(program, implementation, inputs, background, in_place, align, scattered, seed)
     implementation = with_tables(implementation, {name: places.offsets(name) for name in scattered})
     places.constants(implementation)
-    unlinked = ObjectFile(assemble(program, implementation, target, align))
-    image = unlinked.link(_CODE, _RODATA)
-    symbol = next(one for one in image.functions if one.name == "kernel")
-    machine = unicorn.Uc(unicorn.UC_ARCH_ARM, unicorn.UC_MODE_THUMB | unicorn.UC_MODE_MCLASS)
-    machine.ctl_set_cpu_model(getattr(arm, "UC_CPU_ARM_" + target.name.upper().replace("-", "_")))
-    for address, nbytes in ((0, 0x100000), (_DATA, _DATA_NBYTES), (_STACK, _STACK_NBYTES)):
-        machine.mem_map(address, nbytes)
-    machine.mem_write(_CODE, image.code)
-    machine.mem_write(_RODATA, image.rodata)
+    core = Core(assemble(program, implementation, target, align), target)
     memory, addresses = places.memory, places.addresses
-    machine.mem_write(_DATA, bytes(memory))
-    machine.mem_write(_STACK, bytes([0xC3]) * _STACK_NBYTES)
-    count = 0
-
-    def block(_uc, address: int, nbytes: int, _user) -> None:
-        nonlocal count
-        if _CODE <= address < _CODE + len(image.code):
-            count += sizes(address, nbytes)
-
-    lengths: dict[tuple[int, int], int] = {}
-
-    def sizes(address: int, nbytes: int) -> int:
-        if (address, nbytes) not in lengths:
-            code, at, found = image.code, address - _CODE, 0
-            end = at + nbytes
-            while at < end:
-                at += 4 if (code[at + 1] >> 3) in (0b11101, 0b11110, 0b11111) else 2
-                found += 1
-            lengths[address, nbytes] = found
-        return lengths[address, nbytes]
-
-    machine.hook_add(unicorn.UC_HOOK_BLOCK, block)
-    refused = _watch_alignment(machine, image) if align < 4 else []
-    top = _STACK + _STACK_NBYTES - 64
+    core.machine.mem_write(_DATA, bytes(memory))
+    refused = core.watch_alignment() if align < 4 else []
     for y0, y1 in rows or [(0, implementation.rows.count)]:
         names = (*parameter_names(implementation), *(["scratch."] if implementation.scratch_nbytes else []))
         arguments = [_DATA + (0 if name in scattered else addresses[name][0][0]) for name in names]
-        arguments += [y0, y1]
-        registers = (arm.UC_ARM_REG_R0, arm.UC_ARM_REG_R1, arm.UC_ARM_REG_R2, arm.UC_ARM_REG_R3)
-        for register, value in zip(registers, arguments):
-            machine.reg_write(register, value)
-        machine.mem_write(top, b"".join(value.to_bytes(4, "little") for value in arguments[4:]))
-        machine.reg_write(arm.UC_ARM_REG_SP, top)
-        machine.reg_write(arm.UC_ARM_REG_LR, _STOP | 1)
-        machine.emu_start(symbol.address | 1, _STOP, count=500_000_000)
-        assert machine.reg_read(arm.UC_ARM_REG_PC) & ~1 == _STOP
+        core.call([*arguments, y0, y1])
     assert not refused, f"unaligned: {refused[0]}"
-    after = bytearray(machine.mem_read(_DATA, _DATA_NBYTES))
+    after = bytearray(core.machine.mem_read(_DATA, _DATA_NBYTES))
     out_bytes = b"".join(bytes(after[at : at + nbytes]) for at, nbytes in addresses[implementation.writes[0]])
     out = np.frombuffer(out_bytes, program[implementation.writes[0]].dtype.np).reshape(program[implementation.writes[0]].shape)
     for name in (implementation.writes[0], "scratch."):
@@ -137,28 +174,7 @@ def run(
             memory[at : at + nbytes] = after[at : at + nbytes]
     changed = np.flatnonzero(np.frombuffer(bytes(memory), np.uint8) != np.frombuffer(bytes(after), np.uint8))
     assert not changed.size, f"bytes outside outputs and scratch changed: {_near(addresses, int(changed[0]))}"
-    stack = bytes(machine.mem_read(_STACK, top - _STACK))
-    used = len(stack) - next((at for at, byte in enumerate(stack) if byte != 0xC3), len(stack))
-    return Outcome(out, count, len(image.code), used)
-
-
-def _watch_alignment(machine: Any, image: Image) -> list[str]:
-    """The accesses of several words at addresses that are no multiples of 4, as the machine comes to them."""
-    import unicorn
-    from unicorn import arm_const as arm
-
-    refused: list[str] = []
-    _, several = decode(image)
-
-    def access(_uc, _kind, address: int, nbytes: int, _value, _user) -> None:
-        flags = machine.reg_read(arm.UC_ARM_REG_XPSR)
-        if flags & _IT_BITS:  # Unicorn 2.1 would skip instructions behind the IT block
-            machine.reg_write(arm.UC_ARM_REG_XPSR, flags & ~_IT_BITS)
-        if address % 4 and several[(machine.reg_read(arm.UC_ARM_REG_PC) - _CODE) // 2]:
-            refused.append(f"{nbytes} bytes at {address:#x}")
-
-    machine.hook_add(unicorn.UC_HOOK_MEM_READ | unicorn.UC_HOOK_MEM_WRITE, access)
-    return refused
+    return Outcome(out, core.instructions, core.code_nbytes, core.stack_nbytes)
 
 
 class _Places:

@@ -137,17 +137,23 @@ def test_convolutions(part: int) -> None:
         check(program_of(case), number, split=True)
 
 
+EXPANDED = {
+    "height": (3, 4, 6, 9),
+    "width": (5, 8, 9, 12, 15),
+    "dilation": ((1, 1), (1, 1), (1, 2), (2, 2)),
+    "stride": ((1, 1), (1, 1), (2, 2), (1, 3), (3, 1)),
+    "kernel": ((3, 3), (5, 5), (2, 3), (7, 1), (3, 4)),
+    "depth": (3, 4, 5, 8, 12, 15, 33),
+}
+"""Convolutions that are often computed over expanded rows."""
+
+
 @pytest.mark.parametrize("part", range(3))
 def test_convolutions_over_expanded_rows(part: int) -> None:
     choices = {
         **NUMBERS,
         **WINDOWS,
-        "height": (3, 4, 6, 9),
-        "width": (5, 8, 9, 12, 15),
-        "dilation": ((1, 1), (1, 1), (1, 2), (2, 2)),
-        "stride": ((1, 1), (1, 1), (2, 2), (1, 3), (3, 1)),
-        "kernel": ((3, 3), (5, 5), (2, 3), (7, 1), (3, 4)),
-        "depth": (3, 4, 5, 8, 12, 15, 33),
+        **EXPANDED,
         "channels": CHANNELS,
     }
     expanded = 0

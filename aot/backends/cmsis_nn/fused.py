@@ -6,9 +6,12 @@ Invariant: the lists hold everything that the expression's emission will load, a
 
 from __future__ import annotations
 
+from aot.backends.cmsis_nn.operands import Layer
 from aot.backends.generic import activations, generic_constants
 from aot.graph.expr import Expr
 from aot.graph.primitive import Contract, Map
+from aot.lower.implementation import Overlap
+from aot.lower.inplace import elementwise_overwrites
 from aot.lower.program import Buffer, Program
 
 
@@ -19,3 +22,17 @@ def operands_of(program: Program, instruction: Contract, rest: Expr | None) -> t
         return (source,), ()
     fused = Map(instruction.out, instruction.space, rest, instruction.store)
     return tuple(dict.fromkeys((source, *activations(program, fused)))), generic_constants(program, fused)
+
+
+def overlaps(program: Program, layer: Layer, source: Overlap | None) -> tuple[tuple[str, Overlap], ...]:
+    """How rows of a layer's output may lie on those that it reads: of its input as `source` says, of operands beside the output byte on
+    byte, each of their elements being read just before the output's is stored."""
+    same: Overlap = "same"
+    beside = tuple((name, same) for name in elementwise_overwrites(program, layer.instruction))
+    return beside if source is None else ((layer.instruction.left.buffer, source), *beside)
+
+
+def scatterable(layer: Layer) -> tuple[str, ...]:
+    """The layer's input, where it is one image of several rows: kernels find each of them through a table."""
+    images, height, *_ = layer.geometry.input
+    return (layer.instruction.left.buffer,) if layer.geometry.kind != "dense" and images == 1 and height > 1 else ()

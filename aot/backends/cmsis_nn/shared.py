@@ -15,7 +15,7 @@ from typing import Generic, Protocol, TypeVar
 from llvmlite import ir
 
 from aot.backends.cmsis_nn.dsp.ending import Output
-from aot.backends.cmsis_nn.dsp.instructions import Dsp
+from aot.backends.cmsis_nn.dsp.instructions import Dsp, Image
 from aot.backends.cmsis_nn.operands import Layer
 from aot.llvm.emission import KernelFunction
 from aot.llvm.types import I32, POINTER, Value
@@ -23,16 +23,22 @@ from aot.llvm.types import I32, POINTER, Value
 
 @dataclass(frozen=True)
 class Frame:
-    """A body under construction. source, target: first bytes of input and output buffer; table: packed weights; y0, y1: output
+    """A body under construction. image, target: the input and the output buffer's first byte; table: packed weights; y0, y1: output
     rows."""
 
     dsp: Dsp
-    source: Value
+    image: Image
     target: Value
     table: Value
     scratch: Value
     y0: Value
     y1: Value
+
+    @property
+    def source(self) -> Value:
+        """The first byte of the input buffer, which lies in one piece."""
+        assert self.image.offsets is None
+        return self.image.base
 
 
 class Planned(Protocol):
@@ -53,10 +59,11 @@ class Body(Generic[Plan]):
         self.output = Output(self.dsp, plan.layer)
 
     def each_image(self, start: Value, image: Callable[[Value, Value, Value], None]) -> None:
-        """`image(source, out, number)` for each image; `start`: `out` of the first."""
+        """`image(source, out, number)` for each image; `start`: `out` of the first; source: its first byte, or what rows' offsets count
+        from."""
         layer, dsp = self.plan.layer, self.dsp
         images, in_step = layer.geometry.input[0], prod(layer.geometry.input[1:]) * layer.dtype.nbytes
-        with dsp.repeat(images, [self.frame.source, start]) as carried:
+        with dsp.repeat(images, [self.frame.image.base, start]) as carried:
             number = I32(0) if images == 1 else dsp.builder.sub(I32(images), carried.index)
             source, out = carried.values
             image(source, out, number)
@@ -66,21 +73,23 @@ class Body(Generic[Plan]):
 def emit_body(function: KernelFunction, layer: Layer, table: str, body: Callable[[Frame], None], kind: str, key: object) -> None:
     """Emit a layer's kernel through `body`. `table`: the buffer of packed weights. Without a key (None) the body stands in the kernel's
     own function: what is fused behind it reads the function's other arguments."""
-    names = (layer.instruction.left.buffer, layer.instruction.out, table)
-    source, target, packed = (function.pointer(name) for name in names)
+    source = layer.instruction.left.buffer
+    image = Image.of(function, source, prod(layer.geometry.input[2:]) * function.buffer(source).dtype.nbytes)
+    target, packed = function.pointer(layer.instruction.out), function.pointer(table)
     scratch = ir.Constant(POINTER, None) if function.scratch is None else function.scratch
     if key is None:
-        body(Frame(Dsp(function), source, target, packed, scratch, function.y0, function.y1))
+        body(Frame(Dsp(function), image, target, packed, scratch, function.y0, function.y1))
         return
 
     def build(shared: ir.Function) -> None:
         builder = ir.IRBuilder(shared.append_basic_block("entry"))
-        body(Frame(Dsp(function, builder), *shared.args))  # type: ignore[call-arg]
+        *pointers, target, packed, scratch, y0, y1 = shared.args
+        body(Frame(Dsp(function, builder), image.there(pointers), target, packed, scratch, y0, y1))
         builder.ret_void()
 
-    type = ir.FunctionType(ir.VoidType(), [POINTER] * 4 + [I32, I32])
-    shared = function.helper(f"{kind}_{digest(key)}", type, build)
-    function.builder.call(shared, [source, target, packed, scratch, function.y0, function.y1])
+    type = ir.FunctionType(ir.VoidType(), [POINTER] * (3 + len(image.pointers)) + [I32, I32])
+    shared = function.helper(f"{kind}_{digest((key, *image.code) if image.code else key)}", type, build)
+    function.builder.call(shared, [*image.pointers, target, packed, scratch, function.y0, function.y1])
 
 
 def digest(key: object) -> str:

@@ -19,7 +19,7 @@ from aot.backends.cmsis_nn.dsp.gather import Patches, Pixels, gather_run
 from aot.backends.cmsis_nn.dsp.packing import Packed, Tile, pack, paired, refusal_of, solution
 from aot.backends.cmsis_nn.dsp.product import Core, Placement
 from aot.backends.cmsis_nn.dsp.spread import Spread, without_constants
-from aot.backends.cmsis_nn.fused import operands_of
+from aot.backends.cmsis_nn.fused import operands_of, overlaps, scatterable
 from aot.backends.cmsis_nn.operands import Layer, read_layer
 from aot.backends.cmsis_nn.shared import Body, digest, emit_body
 from aot.graph.ir import DType
@@ -121,6 +121,8 @@ def _implementation(program: Program, layer: Layer, plan: _Plan, kernel: str) ->
         emit=lambda function: _emit(function, plan, weights.name),
         scratch_nbytes=plan.stage_at + plan.stage_nbytes,
         overwrites=elementwise_overwrites(program, instruction),
+        scatters=() if plan.patches.contiguous else scatterable(layer),
+        overlap=overlaps(program, layer, "forward" if plan.runs_forward else None),
         rows=Rows(layer.geometry.output[1], plan.rows_per_step, plan.needs),
         style="ordered",
         cost=plan.cost,
@@ -158,6 +160,12 @@ class _Plan:
     def stage_nbytes(self) -> int:
         staged = self.layer.split.rest is not None or self.spread is not None
         return -(-self.tile.pixels * len(self.layer.bias) * self.packed.element_nbytes // 4) * 4 if staged else 0
+
+    @property
+    def runs_forward(self) -> bool:
+        """Whether a block of input pixels is gathered before its outputs are stored, and pixels of a row follow each other in both."""
+        g = self.layer.geometry
+        return g.kernel == (1, 1) and not self.patches.leaves and g.output[2] * g.stride[1] >= g.input[2]
 
     @property
     def has_tail(self) -> bool:
@@ -316,7 +324,8 @@ def _equal_turns(words: int, pixels: int, pairs: int, most: int, tail: bool, sha
 
 
 def _emit(function: KernelFunction, plan: _Plan, table: str) -> None:
-    plan = replace(plan, patches=Patches.of(plan.layer, function.align_of(plan.layer.instruction.left.buffer)))
+    source = plan.layer.instruction.left.buffer
+    plan = replace(plan, patches=Patches.of(plan.layer, function.align_of(source)))
     emit_body(function, plan.layer, table, lambda frame: _Emitter(frame, plan).emit(), "convolution", plan.code)
 
 
@@ -410,7 +419,7 @@ class _Emitter(Body[_Plan]):
         patch = dsp.at(self._slots, plan.slots_nbytes)
         with dsp.repeat(count, [*at, self._slots]) as carried:
             row, column, slot = carried.values
-            plan.patches.gather(dsp, block.image, row, column, slot, pixels, patch)
+            plan.patches.gather(dsp, replace(self.frame.image, base=block.image), row, column, slot, pixels, patch)
             carried.next = (*self._following(row, column), dsp.at(slot, 4))
         return list(carried.results[:2])
 

@@ -11,11 +11,12 @@ pairs already. A slot's words are `stride` words apart, so that the same word of
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
-from aot.backends.cmsis_nn.dsp.instructions import Dsp
+from aot.backends.cmsis_nn.dsp.instructions import Dsp, Image
 from aot.backends.cmsis_nn.operands import Layer
 from aot.graph.primitive import Geometry
 from aot.llvm.types import I8, I16, I32, Value
@@ -202,10 +203,13 @@ class Patches:
         g = self.geometry
         return -(-g.kernel[0] * g.kernel[1] * self.pixel_nbytes // 4) * 4 if self.leaves else 0
 
-    def gather(self, dsp: Dsp, image: Value, row: Value, column: Value, slot: Value, stride: int, patch: Value) -> None:
+    def gather(self, dsp: Dsp, image: Image, row: Value, column: Value, slot: Value, stride: int, patch: Value) -> None:
         """Gather the window of output pixel (row, column) into `slot`."""
+        if image.offsets is not None:
+            self._gather_scattered(dsp, image, row, column, slot, stride, patch)
+            return
         g = self.geometry
-        source, row_step, tap_step = self.window(dsp, image, row, column, patch)
+        source, row_step, tap_step = self.window(dsp, image.base, row, column, patch)
         count, length = self.runs
         with dsp.repeat(g.kernel[0], [source, slot]) as rows:
             start, into = rows.values
@@ -215,22 +219,61 @@ class Patches:
                 taps.next = (dsp.at(here, tap_step), place)
             rows.next = (dsp.at(start, row_step), taps.results[1])
 
+    def _gather_scattered(self, dsp: Dsp, image: Image, row: Value, column: Value, slot: Value, stride: int, patch: Value) -> None:
+        """Row by row, each from its own address or, where the window leaves the image, from the patch."""
+        g, builder = self.geometry, dsp.builder
+        nbytes, (count, length) = self.pixel_nbytes, self.runs
+        top, left = _scaled(dsp, row, g.stride[0], -g.pad_top), _scaled(dsp, column, g.stride[1], -g.pad_left)
+        fits, tap_step = None, I32(g.dilation[1] * nbytes)
+        if self.leaves:
+            fits = self._fits(dsp, top, left)
+            with builder.if_then(builder.not_(fits)):
+                self._fill_patch(dsp, image, top, left, patch)
+            tap_step = builder.select(fits, tap_step, I32(nbytes))
+        skipped = builder.mul(left, I32(nbytes))
+        with dsp.repeat(g.kernel[0], [top, patch, slot]) as rows:
+            number, spare, into = rows.values
+            start = self._start(dsp, fits, lambda: dsp.at(image.row(dsp, number), skipped), spare)
+            with dsp.repeat(count, [start, into]) as taps:
+                here, place = taps.values
+                place = gather_run(dsp, here, place, length, Pixels(1, 0, stride, self.aligned, 0, self.element))
+                taps.next = (dsp.at(here, tap_step), place)
+            rows.next = (builder.add(number, I32(g.dilation[0])), dsp.at(spare, g.kernel[1] * nbytes), taps.results[1])
+
+    def _start(self, dsp: Dsp, fits: Value | None, direct: Callable[[], Value], spare: Value) -> Value:
+        """`direct()` where the window fits, else `spare`."""
+        if fits is None:
+            return direct()
+        builder = dsp.builder
+        before = builder.block
+        with builder.if_then(fits):
+            inside, block = direct(), builder.block
+        start = builder.phi(spare.type)
+        start.add_incoming(inside, block)
+        start.add_incoming(spare, before)
+        return start
+
+    def _fits(self, dsp: Dsp, top: Value, left: Value) -> Value:
+        """Whether a window lies inside the image."""
+        builder, (_, height, width, _) = dsp.builder, self.geometry.input
+        fits = [
+            builder.icmp_unsigned("<", at, I32(max(size - span + 1, 0)))
+            for at, size, span in zip((top, left), (height, width), self.spans)
+        ]
+        return builder.and_(*fits)
+
     def window(self, dsp: Dsp, image: Value, row: Value, column: Value, patch: Value) -> tuple[Value, Value, Value]:
         """First byte of an output pixel's window, and the distances in bytes of its rows and taps: in the image, or in the patch."""
         g = self.geometry
         top = _scaled(dsp, row, g.stride[0], -g.pad_top)
         left = _scaled(dsp, column, g.stride[1], -g.pad_left)
         builder = dsp.builder
-        _, height, width, _ = g.input
+        _, _, width, _ = g.input
         nbytes = self.pixel_nbytes
         inside = (I32(g.dilation[0] * width * nbytes), I32(g.dilation[1] * nbytes))
         if not self.leaves:
             return (self._pixel(dsp, image, top, left), *inside)
-        fits = [
-            builder.icmp_unsigned("<", at, I32(max(size - span + 1, 0)))
-            for at, size, span in zip((top, left), (height, width), self.spans)
-        ]
-        with builder.if_else(builder.and_(*fits)) as (then, otherwise):
+        with builder.if_else(self._fits(dsp, top, left)) as (then, otherwise):
             with then:
                 direct, direct_block = self._pixel(dsp, image, top, left), builder.block
             with otherwise:
@@ -251,12 +294,15 @@ class Patches:
         top, left = _scaled(dsp, row, g.stride[0], -g.pad_top), _scaled(dsp, column, g.stride[1], -g.pad_left)
         self._fill_patch(dsp, image, top, left, patch)
 
-    def _pixel(self, dsp: Dsp, image: Value, row: Value, column: Value) -> Value:
+    def _pixel(self, dsp: Dsp, image: Image | Value, row: Value, column: Value) -> Value:
+        """image: its first byte, unless its rows are scattered."""
         builder = dsp.builder
+        if isinstance(image, Image):
+            return dsp.at(image.row(dsp, row), builder.mul(column, I32(self.pixel_nbytes)))
         number = builder.add(builder.mul(row, I32(self.geometry.input[2])), column)
         return dsp.at(image, builder.mul(number, I32(self.pixel_nbytes)))
 
-    def _fill_patch(self, dsp: Dsp, image: Value, top: Value, left: Value, patch: Value) -> None:
+    def _fill_patch(self, dsp: Dsp, image: Image | Value, top: Value, left: Value, patch: Value) -> None:
         """Copy the window tap by tap; taps outside become the zero point."""
         g = self.geometry
         builder = dsp.builder

@@ -11,10 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 
 from llvmlite import ir
 
 from aot.llvm.emission import Carried, KernelFunction
+from aot.llvm.scattered import table_of_rows
 from aot.llvm.types import I8, I16, I32, I64, POINTER, Builder, Value, known_integer
 from aot.llvm.volatile import volatile_load, volatile_store
 
@@ -274,3 +276,45 @@ class Dsp:
         builder.cbranch(builder.icmp_unsigned("!=", nexts[0], end), body, after)
         builder.position_at_end(after)
         carried.results = carried.next
+
+
+@dataclass(frozen=True)
+class Image:
+    """An image whose rows a function finds. base: its first byte, rows of `row_nbytes` following each other; or what the offsets of its
+    rows count from, which are numbers of `offset_nbytes` bytes at `offsets`."""
+
+    base: Value
+    row_nbytes: int
+    offsets: Value | None = None
+    offset_nbytes: int = 2
+
+    @staticmethod
+    def of(function: KernelFunction, name: str, nbytes: int) -> Image:
+        """A buffer of the function's, of rows of `nbytes`."""
+        if name not in function.scattered:
+            return Image(function.pointer(name), nbytes)
+        table = table_of_rows(name)
+        return Image(function.pointer(name), nbytes, function.pointer(table), function.buffer(table).dtype.nbytes)
+
+    @property
+    def pointers(self) -> tuple[Value, ...]:
+        """What another function needs of it."""
+        return (self.base,) if self.offsets is None else (self.base, self.offsets)
+
+    def there(self, pointers: Sequence[Value]) -> Image:
+        """The image in a function that was given its `pointers`."""
+        return replace(self, base=pointers[0], offsets=None if self.offsets is None else pointers[1])
+
+    @property
+    def code(self) -> tuple:
+        """All that instructions depend on, besides the size of rows; empty where these follow each other."""
+        return () if self.offsets is None else (self.offset_nbytes,)
+
+    def row(self, dsp: Dsp, number: Value) -> Value:
+        """The first byte of a row that there is."""
+        builder = dsp.builder
+        if self.offsets is None:
+            return dsp.at(self.base, builder.mul(number, I32(self.row_nbytes)))
+        type = I16 if self.offset_nbytes == 2 else I32
+        offset = builder.load(builder.gep(self.offsets, [number], source_etype=type), align=self.offset_nbytes, typ=type)
+        return dsp.at(self.base, builder.zext(offset, I32) if type == I16 else offset)

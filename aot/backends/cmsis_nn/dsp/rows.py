@@ -32,7 +32,7 @@ from aot.backends.cmsis_nn.dsp.gather import Patches, Pixels, gather_run, run_or
 from aot.backends.cmsis_nn.dsp.instructions import REACH, Dsp
 from aot.backends.cmsis_nn.dsp.packing import Packed, Tile, pack, paired
 from aot.backends.cmsis_nn.dsp.product import Core, Placement
-from aot.backends.cmsis_nn.fused import operands_of
+from aot.backends.cmsis_nn.fused import operands_of, overlaps, scatterable
 from aot.backends.cmsis_nn.operands import Layer, read_layer
 from aot.backends.cmsis_nn.shared import Body, digest, emit_body
 from aot.graph.ir import DType
@@ -73,9 +73,15 @@ def claim_rows(program: Program, instruction: Primitive, target: Target) -> Impl
         emit=lambda function: _emit(function, plan, weights.name),
         scratch_nbytes=plan.stage_at + plan.stage_nbytes,
         overwrites=elementwise_overwrites(program, instruction),
+        scatters=scatterable(layer),
+        overlap=overlaps(program, layer, "anywhere"),
         rows=Rows(g.output[1], 1, lambda y0, y1: needed_rows(layer, y0, y1)),
         style="ordered",
-        cost=Cost(int(_row_instructions(layer, shape) * g.output[0] * g.output[1]), shape.code_nbytes),
+        cost=Cost(
+            int(_row_instructions(layer, shape) * g.output[0] * g.output[1]),
+            shape.code_nbytes,
+            step_instructions=int(_again_instructions(shape)),
+        ),
         notes=(
             str(plan.packed.form),
             f"expanded rows; a block is {shape.tile.pixels} x {2 * shape.tile.pairs} (pixels x channels)",
@@ -229,9 +235,20 @@ def _row_instructions(layer: Layer, shape: _Shape) -> float:
     product = pairs * block_instructions(tile.words, g.output[2], tile.pixels, tile.pairs)
     turns = blocks * pairs / tile.pairs * tile.turns * _TURN
     fresh = min(g.stride[0], shape.height)
-    expanded = fresh * (shape.span * (4.2 * shape.words + 6) + 40)
+    expanded = fresh * _expansion(shape)
     moved = 1.4 * (shape.height - fresh) * shape.row_nbytes / 4
     return product + turns + blocks * 14 + expanded + moved
+
+
+def _expansion(shape: _Shape) -> float:
+    """What expanding a row is expected to take."""
+    return shape.span * (4.2 * shape.words + 6) + 40
+
+
+def _again_instructions(shape: _Shape) -> float:
+    """What a step takes besides its rows: those that the step before had expanded are expanded again, not moved."""
+    again = shape.height - min(shape.geometry.stride[0], shape.height)
+    return again * (_expansion(shape) - 1.4 * shape.row_nbytes / 4) + 40
 
 
 def _window_instructions(layer: Layer) -> float:
@@ -274,7 +291,8 @@ class _Plan:
 
 
 def _emit(function: KernelFunction, plan: _Plan, table: str) -> None:
-    aligned = Patches.of(plan.layer, function.align_of(plan.layer.instruction.left.buffer)).aligned
+    source = plan.layer.instruction.left.buffer
+    aligned = Patches.of(plan.layer, function.align_of(source)).aligned
     plan = replace(plan, aligned=aligned)
     emit_body(function, plan.layer, table, lambda frame: _Emitter(frame, plan).emit(), "rows", plan.code)
 
@@ -285,8 +303,6 @@ class _Emitter(Body[_Plan]):
     def emit(self) -> None:
         layer, dsp, builder = self.plan.layer, self.dsp, self.dsp.builder
         nbytes = self.output.nbytes
-        if any(self.plan.shape.leaves):
-            _clear(dsp, self.frame.scratch, self.plan.shape.nbytes)
         first = builder.mul(self.frame.y0, I32(layer.out.row * nbytes))
         target = dsp.at(dsp.at(self.frame.target, layer.out.offset * nbytes), first)
         self.each_image(target, self._image)
@@ -306,7 +322,8 @@ class _Emitter(Body[_Plan]):
             self._expand(source, dsp.at(self.frame.scratch, again * row_nbytes), row, fresh)
             self._blocks(here, y, number, self._part(builder.sub(row, I32(again))))
             if again:
-                _move(dsp, dsp.at(self.frame.scratch, fresh * row_nbytes), self.frame.scratch, again * row_nbytes)
+                with builder.if_then(builder.icmp_unsigned("!=", carried.index, I32(1))):
+                    _move(dsp, dsp.at(self.frame.scratch, fresh * row_nbytes), self.frame.scratch, again * row_nbytes)
             forward = dsp.at(here, plan.layer.out.row * self.output.nbytes)
             carried.next = (forward, builder.add(row, I32(g.stride[0])), builder.add(y, I32(1)))
 
@@ -368,12 +385,14 @@ class _Emitter(Body[_Plan]):
             shape.partial,
             plan.aligned,
             self._zero,
+            *self.frame.image.code,
         )
-        type = ir.FunctionType(ir.VoidType(), [POINTER, POINTER, I32])
+        pointers = self.frame.image.pointers
+        type = ir.FunctionType(ir.VoidType(), [POINTER] * (1 + len(pointers)) + [I32])
         expand = dsp.function.helper(f"row_{digest(key)}", type, self._build_row)
         with dsp.repeat(count, [into, row]) as carried:
             here, y = carried.values
-            dsp.builder.call(expand, [image, here, y])
+            dsp.builder.call(expand, [image, *pointers[1:], here, y])
             carried.next = (dsp.at(here, shape.row_nbytes), dsp.builder.add(y, I32(1)))
 
     @property
@@ -384,19 +403,33 @@ class _Emitter(Body[_Plan]):
         """image, place in scratch, input row -> that row expanded."""
         dsp = Dsp(self.dsp.function, ir.IRBuilder(function.append_basic_block("entry")))
         builder, shape = dsp.builder, self.plan.shape
-        image, into, row = function.args
-        _, height, width, depth = self.plan.layer.geometry.input
-        source = dsp.at(image, builder.mul(row, I32(width * depth)))
+        *pointers, into, row = function.args
+        height = self.plan.layer.geometry.input[1]
+
+        def expand() -> None:
+            self._columns(dsp, self.frame.image.there(pointers).row(dsp, row), into)
+            self._outside(dsp, into)
+
         if not shape.leaves[0]:
-            self._columns(dsp, source, into)
+            expand()
         else:
-            exists = builder.icmp_unsigned("<", row, I32(height))
-            with builder.if_then(exists):
-                self._columns(dsp, source, into)
-            if not shape.partial:
-                with builder.if_then(builder.not_(exists)):
-                    _clear(dsp, into, shape.row_nbytes)
+            with builder.if_else(builder.icmp_unsigned("<", row, I32(height))) as (exists, missing):
+                with exists:
+                    expand()
+                with missing:
+                    if not shape.partial:
+                        _clear(dsp, into, shape.row_nbytes)
         builder.ret_void()
+
+    def _outside(self, dsp: Dsp, into: Value) -> None:
+        """Zeros in the columns outside the image."""
+        shape = self.plan.shape
+        places = [c % shape.stride * shape.pitch + c // shape.stride for c in range(shape.span) if c not in shape.inside]
+        if places:
+            with dsp.repeat(shape.words, [into]) as carried:
+                for place in places:
+                    dsp.store_word(I32(0), carried.values[0], 4 * place)
+                carried.next = (dsp.at(carried.values[0], 4 * shape.stride * shape.pitch),)
 
     def _columns(self, dsp: Dsp, source: Value, into: Value) -> None:
         """The columns inside the image, phase by phase, two at a time."""

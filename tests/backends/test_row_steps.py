@@ -1,0 +1,101 @@
+"""The DSP kernels in steps of rows that lie scattered, and with outputs on inputs as far as they allow: right to the byte.
+
+Sweeps are sampled; AOT_SWEEP=1 makes them thirty times as long.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from aot.lower.implementation import Implementation
+from aot.lower.program import Buffer, Program
+from aot.lower.rows import row_count, row_nbytes
+from tests.backends import scattered
+from tests.backends.contracts import INT8, Case, expected, inputs_of, program_of
+from tests.backends.test_dsp_kernels import CHANNELS, EXPANDED, FILTERS, M4, NUMBERS, WINDOWS, numbers, residual, windowed
+from tests.backends.test_variants import variants
+from tests.graph.lowered import sweep
+
+pytest.importorskip("unicorn", reason="the emulator Unicorn is not installed")
+
+IMAGES = {**NUMBERS, **WINDOWS, "batch": (1,), "height": (2, 3, 5, 8), "width": (1, 3, 5, 8, 9)}
+
+
+def check(program: Program, seed: int, chosen: list[Implementation] | None = None) -> set[str]:
+    """All implementations, in steps of as few rows as they make and of some more, apart and on their inputs. Returns what was stated."""
+    inputs = inputs_of(program, seed)
+    wanted = expected(program, inputs)
+    stated = set()
+    for implementation in variants(program) if chosen is None else chosen:
+        rows, align = implementation.rows, (4, 4, 1)[seed % 3]
+        each = rows.per_step * (1 + seed % 3)
+        steps = [(y, min(y + each, rows.count)) for y in range(0, rows.count, each)]
+        runs = [(steps, ""), *(((), name) for name, kind in implementation.overlap if applies(program, implementation, name, kind))]
+        for divided, over in runs:
+            outcome = scattered.run(program, implementation, M4, inputs, divided, seed, align, over)
+            assert (outcome.out == wanted).all(), (
+                implementation.kernel,
+                implementation.variant,
+                divided,
+                over,
+                implementation.notes,
+            )
+            stated.add(dict(implementation.overlap).get(over, ""))
+    return stated
+
+
+def applies(program: Program, implementation: Implementation, name: str, kind: str) -> bool:
+    """Whether an overlap can happen: rows of equal size where it is byte on byte; one row of outputs a step."""
+    divided = row_count(program[name]) > 1 and 1 < row_count(program["y"]) == implementation.rows.count
+    same = row_nbytes(program[name]) == row_nbytes(program["y"])
+    return implementation.rows.per_step == 1 and divided and (same or kind != "same")
+
+
+def fused(case: Case) -> Program:
+    """With an operand beside the output, that may be overwritten."""
+    shape = program_of(case)["y"].shape
+    return program_of(case, residual, extra=[Buffer("r", INT8, shape, "input")])
+
+
+@pytest.mark.parametrize("part", range(3))
+def test_convolutions(part: int) -> None:
+    choices = {
+        **IMAGES,
+        "kernel": ((1, 1), (3, 3), (3, 3), (2, 2), (5, 5), (3, 1), (2, 5)),
+        "depth": CHANNELS,
+        "channels": CHANNELS,
+    }
+    stated = set()
+    for number, choice in enumerate(sweep(5, 60 + part, **choices)):
+        case = windowed(number, choice, channels=choice["channels"], **numbers(choice, choice["channels"]))
+        stated |= check(fused(case) if number % 3 == 2 else program_of(case), number)
+    assert stated
+
+
+@pytest.mark.parametrize("part", range(2))
+def test_convolutions_over_expanded_rows(part: int) -> None:
+    choices = {**IMAGES, **EXPANDED, "channels": CHANNELS}
+    stated = set()
+    for number, choice in enumerate(sweep(8, 65 + part, **choices)):
+        case = windowed(number, choice, channels=choice["channels"], **numbers(choice, choice["channels"]))
+        stated |= check(fused(case) if number % 3 == 2 else program_of(case), number)
+    assert "anywhere" in stated
+
+
+@pytest.mark.parametrize("part", range(2))
+def test_pointwise_convolutions_over_their_input(part: int) -> None:
+    choices = {**IMAGES, "depth": CHANNELS, "channels": CHANNELS, "padding": ((0, 0, 0, 0),), "kernel": ((1, 1),)}
+    stated = set()
+    for number, choice in enumerate(sweep(5, 70 + part, **choices)):
+        case = windowed(number, choice, channels=choice["channels"], **numbers(choice, choice["channels"]))
+        stated |= check(fused(case) if number % 3 == 2 else program_of(case), number)
+    assert "forward" in stated
+
+
+@pytest.mark.parametrize("part", range(2))
+def test_depthwise(part: int) -> None:
+    choices = {**IMAGES, "kernel": FILTERS, "depth": CHANNELS, "multiplier": (1, 1, 1, 2)}
+    for number, choice in enumerate(sweep(8, 80 + part, **choices)):
+        fields = numbers(choice, choice["depth"] * choice["multiplier"])
+        case = windowed(number, choice, kind="depthwise", multiplier=choice["multiplier"], **fields)
+        check(fused(case) if number % 3 == 2 else program_of(case), number)
