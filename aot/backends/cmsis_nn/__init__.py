@@ -7,6 +7,7 @@ declines, with a sentence, on a core that lacks its instructions; what none take
 from __future__ import annotations
 
 from aot.backends.cmsis_nn import dsp, helium, swar, thumb1
+from aot.backends.cmsis_nn.endings import separate_endings
 from aot.lower.fuse import LOWER_PASSES
 from aot.lower.implementation import Backend
 from aot.lower.narrow import narrow_weights
@@ -20,6 +21,7 @@ BACKEND = Backend(
     passes=(
         (signed_bytes, "first: operators are still on their own, each with its type"),
         *LOWER_PASSES,
-        (narrow_weights, "last: it is known which buffers are there, and who reads them"),
+        (narrow_weights, "then it is known which buffers are there, and who reads them"),
+        (separate_endings, "last: weights are int8 now, and nothing more is fused behind a layer"),
     ),
 )

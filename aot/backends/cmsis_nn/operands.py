@@ -42,7 +42,8 @@ from aot.target import Target
 class Split:
     """An instruction's result, cut behind the requantisation to `dtype`. `rest` has `Acc` of it; None if nothing follows.
 
-    rounds_once: `Layer.multiplier` says how; `shift` here is to the right.
+    dtype: int32 where the sums themselves are the result, all else being 0 then. rounds_once: `Layer.multiplier` says how; `shift`
+    here is to the right.
     """
 
     multiplier: Expr
@@ -88,8 +89,13 @@ class Layer:
 
     @property
     def dtype(self) -> DType:
-        """Of the activations that are read, and of what the sums are requantised to."""
-        return self.split.dtype
+        """Of the activations that are read, and, but for a layer of sums, of what these are requantised to."""
+        return self.instruction.left.dtype
+
+    @property
+    def is_sums(self) -> bool:
+        """Whether the output is the sums, in int32."""
+        return self.split.dtype is DType.INT32
 
     @property
     def fits_int32(self) -> bool:
@@ -131,6 +137,8 @@ class Layer:
 def split_result(result: Expr) -> Split | None:
     """Find int8(clamp(requantise(acc, multiplier, shift) + zero_point, low, high)) inside a result, or what int16 sums become; None if
     it is not there."""
+    if result == Acc(DType.INT32):
+        return Split(integer(0), integer(0), 0, 0, 0, None, DType.INT32)
     for expr in walk(result):
         split = _stage(expr)
         if split is not None:
@@ -185,10 +193,16 @@ _ABILITIES = {"dsp": "DSP extension (SMLAD)", "mve": "Helium (MVE)"}
 
 
 def read_layer(
-    program: Program, instruction: Primitive, target: Target, kind: str, needs: str = "", takes: tuple[DType, ...] = (DType.INT8,)
+    program: Program,
+    instruction: Primitive,
+    target: Target,
+    kind: str,
+    needs: str = "",
+    takes: tuple[DType, ...] = (DType.INT8,),
+    sums: bool = False,
 ) -> Layer | str:
     """The layer behind a contraction of geometry `kind` for a kernel that needs this ability of the target and takes these activations,
-    or why it is not one."""
+    or why it is not one. sums: whether the kernel can leave them as they are."""
     if not isinstance(instruction, Contract) or instruction.geometry is None or _common(instruction.geometry).kind != kind:
         return f"not a {kind} layer"
     if needs and needs not in target.has:
@@ -206,7 +220,8 @@ def read_layer(
     if instruction.right_zero_point:
         return f"weights with a zero point ({instruction.right_zero_point})"
     split = split_result(instruction.result)
-    if split is None or split.dtype is not dtype:
+    leaves_sums = sums and dtype is DType.INT8 and split is not None and split.dtype is DType.INT32
+    if split is None or not (split.dtype is dtype or leaves_sums):
         return f"its result does not begin with a requantisation to {dtype}"
     if not dtype.limits[0] <= split.low <= split.high <= dtype.limits[1]:
         return f"the clamp [{split.low}, {split.high}] is not inside {dtype}"
@@ -270,10 +285,14 @@ def _reduced(multiplier: np.ndarray, shift: np.ndarray) -> tuple[np.ndarray, np.
 
 
 def _channel_axes(instruction: Contract) -> range:
-    """The space axes that make up the output channel: (C, M) of a depthwise layer, else the last."""
-    rank = len(instruction.space)
-    assert instruction.geometry is not None
-    return range(rank - (2 if instruction.geometry.kind == "depthwise" else 1), rank)
+    """The space axes that make up the output channel: (C, M) of a depthwise layer, as many as it takes of a dense one (the four gates of
+    an LSTM, then their units), else the last."""
+    rank, geometry = len(instruction.space), instruction.geometry
+    assert geometry is not None
+    first = rank - (2 if geometry.kind == "depthwise" else 1)
+    while geometry.kind == "dense" and first > 0 and prod(instruction.space[first:]) < geometry.output[3]:
+        first -= 1
+    return range(first, rank)
 
 
 def _tabulate(program: Program, expr: Expr, instruction: Contract, axes: Sequence[int]) -> np.ndarray | None:
@@ -361,7 +380,7 @@ def _dense_index(instruction: Contract) -> tuple[Affine]:
     """Row-major position over rows and depth, whatever axes they are spread over."""
     rank = len(instruction.space)
     terms, step = {}, 1
-    for number in reversed([*range(rank - 1), *range(rank, rank + len(instruction.window))]):
+    for number in reversed([*range(_channel_axes(instruction)[0]), *range(rank, rank + len(instruction.window))]):
         terms[number] = step
         step *= (*instruction.space, *instruction.window)[number]
     return (Affine(tuple(sorted(terms.items()))),)

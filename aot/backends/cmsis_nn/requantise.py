@@ -8,6 +8,7 @@ The forms, for u = (acc + delta) * factor << pre (factor is 1 but for kernels th
 * saturate: y = SSAT8((offset + (u * multiplier >> 32)) >> right)                                      SMMLA, SSAT
 * signed:   the same with offset + (u < 0 ? correction : 0); delta is 0                                AND, SMMLA, ADD, SSAT
 * exact:    SMULL and both roundings, with each channel's own shifts; for wrapping or ill-conditioned layers
+* sums:     none: the layer's output is its accumulators
 Saturate and signed also come with each channel's own shift (one instruction more), where a layer's shifts lie too far apart.
 """
 
@@ -22,7 +23,7 @@ import numpy as np
 
 from aot.errors import InternalError
 
-Kind = Literal["saturate", "signed", "exact", "long"]
+Kind = Literal["saturate", "signed", "exact", "long", "sums"]
 _FAR = np.int64(1) << 40  # an accumulator beyond every int32
 _MOST_RIGHT = 23  # 128 << 23 and a carry fit int32
 _ROUND = 4  # shifts that layers prefer to have are multiples of it
@@ -75,6 +76,8 @@ class Form:
     bits: int = 8
 
     def __str__(self) -> str:
+        if self.kind == "sums":
+            return "sums in int32"
         how = {
             "saturate": "SMMLA, SSAT",
             "signed": "AND, SMMLA, ADD, SSAT",
@@ -82,6 +85,12 @@ class Form:
             "long": "UMULL, MLA, ADD, SSAT",
         }[self.kind]
         return f"requantised by {how}{'' if self.uniform or self.kind == 'exact' else ', each channel with its own shift'}"
+
+
+def sums(channels: int) -> Form:
+    """The form of a layer whose output is its accumulators."""
+    none = np.zeros(channels, np.int64)
+    return Form("sums", none, none, none, none, none, none, True, None, bits=32)
 
 
 def tflite(stage: Stage, acc: np.ndarray) -> np.ndarray:

@@ -47,7 +47,7 @@ _LONG, _AMPLE_NBYTES = 24, 4096  # words from which a layer shares the code of l
 
 def claim_pointwise(program: Program, instruction: Primitive, target: Target) -> tuple[Implementation, ...] | str:
     """1x1 convolutions of any stride."""
-    layer = read_layer(program, instruction, target, "conv", "dsp", TAKES)
+    layer = read_layer(program, instruction, target, "conv", "dsp", TAKES, sums=True)
     if isinstance(layer, str):
         return layer
     if layer.geometry.kernel != (1, 1):
@@ -57,7 +57,7 @@ def claim_pointwise(program: Program, instruction: Primitive, target: Target) ->
 
 def claim_convolution(program: Program, instruction: Primitive, target: Target) -> tuple[Implementation, ...] | str:
     """Convolutions of any kernel, stride, dilation and padding."""
-    layer = read_layer(program, instruction, target, "conv", "dsp", TAKES)
+    layer = read_layer(program, instruction, target, "conv", "dsp", TAKES, sums=True)
     if isinstance(layer, str):
         return layer
     if layer.geometry.kernel == (1, 1) and kind_of(instruction) == "conv":
@@ -75,6 +75,7 @@ def is_for_columns(layer: Layer) -> bool:
         g.kind != "conv"
         or g.input[3] != 1
         or not layer.fits_int32
+        or layer.is_sums
         or g.kernel == (1, 1)
         or layer.rest_axes
         or g.kernel[0] > MOST_ROWS
@@ -89,7 +90,7 @@ FOR_COLUMNS = "one input channel: a depthwise kernel takes less"
 
 def claim_dense(program: Program, instruction: Primitive, target: Target) -> tuple[Implementation, ...] | str:
     """Fully connected layers on any number of rows."""
-    layer = read_layer(program, instruction, target, "dense", "dsp", TAKES)
+    layer = read_layer(program, instruction, target, "dense", "dsp", TAKES, sums=True)
     if not isinstance(layer, str) and layer.dtype is DType.INT8 and prod(layer.geometry.output) == 1:
         return "a single output: generic code needs as few instructions, and no scratch"
     return layer if isinstance(layer, str) else _implementations(program, layer, "dense")
@@ -440,7 +441,7 @@ class _Emitter(Body[_Plan]):
         """Multiply the slots and store; what is fused behind the layer goes over a block in a loop of its own, from the stage."""
         layer, dsp, spread = self.plan.layer, self.dsp, self.plan.spread
         if layer.split.rest is None and spread is None:
-            core.call(dsp, Placement(self.frame.table, slots, block.out, layer.out.pixel * layer.dtype.nbytes))
+            core.call(dsp, Placement(self.frame.table, slots, block.out, layer.out.pixel * self.output.nbytes))
             return
         stage = dsp.at(self._slots, self.plan.stage_at)
         core.call(dsp, Placement(self.frame.table, slots, stage, len(layer.bias) * layer.dtype.nbytes))

@@ -35,6 +35,8 @@ def word32(value: int) -> int:
 
 def constants_of_form(form: Form, n: int) -> list[int]:
     """The table words of channel n."""
+    if form.kind == "sums":
+        return []
     if form.kind == "exact":
         assert form.left is not None
         right = int(form.right[n])
@@ -50,7 +52,7 @@ def constants_of_form(form: Form, n: int) -> list[int]:
 
 def constant_count(form: Form) -> int:
     """Table words of a channel."""
-    return 5 if form.kind == "exact" else 2 + (form.kind == "signed") + (not form.uniform)
+    return 0 if form.kind == "sums" else 5 if form.kind == "exact" else 2 + (form.kind == "signed") + (not form.uniform)
 
 
 @dataclass(frozen=True)
@@ -77,8 +79,10 @@ class Place:
         return form.kind, self.pre, self.shift, form.uniform, form.clamp, form.zero_point, form.bits
 
     def requantise(self, dsp: Dsp, acc: Value, shifted: bool, words: Sequence[Value]) -> Value:
-        """The output's integer, as int32, from the accumulator; with `shifted`, from accumulator << pre."""
+        """The output's integer (or the sum), as int32, from the accumulator; with `shifted`, from accumulator << pre."""
         form = self.form
+        if form.kind == "sums":
+            return dsp.builder.ashr(acc, I32(8)) if shifted else acc
         if form.kind == "exact":
             y = _exact(dsp, dsp.builder.ashr(acc, I32(8)) if shifted else acc, words, form.zero_point, form.bits)
         else:

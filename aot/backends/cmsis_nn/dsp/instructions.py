@@ -105,8 +105,8 @@ class Dsp:
         self.builder.store(self.builder.trunc(value, I8), self.at(pointer, offset), align=1)
 
     def store_element(self, value: Value, pointer: Value, nbytes: int) -> None:
-        """STRB or STRH."""
-        (self.store_byte if nbytes == 1 else self.store_half)(value, pointer)
+        """STRB, STRH or STR."""
+        {1: self.store_byte, 2: self.store_half, 4: self.store_word}[nbytes](value, pointer)
 
     def volatile_store(self, value: Value, pointer: Value, align: int) -> None:
         volatile_store(self.builder, value, pointer, align)

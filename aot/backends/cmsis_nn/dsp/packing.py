@@ -19,7 +19,7 @@ import numpy as np
 
 from aot.backends.cmsis_nn.dsp.ending import Place, constant_count, constants_of_form, stage_of
 from aot.backends.cmsis_nn.operands import Layer
-from aot.backends.cmsis_nn.requantise import Form, Stage, solve, unified, varies
+from aot.backends.cmsis_nn.requantise import Form, Stage, solve, sums, unified, varies
 from aot.backends.cmsis_nn.requantise16 import solve16
 from aot.errors import InternalError
 from aot.graph.ir import DType
@@ -87,7 +87,7 @@ class Packed:
 
     @property
     def element_nbytes(self) -> int:
-        """Of an input or output."""
+        """Of an output."""
         return self.form.bits // 8
 
     @property
@@ -150,8 +150,10 @@ def solution(layer: Layer, wide: bool = False) -> Solution:
         return _solution16(layer)
     channels = paired(len(layer.bias))
     stage = stage_of(layer, channels)
-    live = varies(stage)
     weights = layer.weights.reshape(len(layer.bias), -1)[list(channels)]
+    if layer.is_sums:
+        return Solution(channels, np.ones(len(channels), bool), sums(len(channels)), not wide and _all_fit(stage, weights), None)
+    live = varies(stage)
     form, interleaved = (_solve_apart(stage), False) if wide else _solved(stage, weights, live)
     return Solution(channels, live, form, interleaved, _unified(stage, weights, form, interleaved))
 
@@ -175,7 +177,7 @@ def pack(layer: Layer, order: np.ndarray, tile: Tile, solved: Solution | None = 
     weights = layer.weights.reshape(len(layer.bias), -1)[list(channels)]
     same = solved.unified if len(channels) > 2 * tile.pairs else None  # several groups would read them
     form = form if same is None else same
-    matters = np.ones(len(channels), bool) if form.kind == "exact" or same is not None else live
+    matters = np.ones(len(channels), bool) if form.kind in ("exact", "sums") or same is not None else live
     bias = np.where(matters, (layer.bias if centred else layer.folded_bias)[list(channels)] + form.delta, 0)
     ordered = _ordered(weights * matters[:, None], order, 2 * tile.words)
     words = _interleaved(ordered) if interleaved else _wide(ordered) if tile.wide else _coupled(ordered)

@@ -227,7 +227,8 @@ class Core:
         if self.packed.groups == 1:
             return 0
         step = dsp.builder.zext(dsp.builder.icmp_signed("!=", groups_left, I32(1)), I32)
-        return step if self.packed.element_nbytes == 1 else dsp.builder.shl(step, I32(1))
+        nbytes = self.packed.element_nbytes
+        return step if nbytes == 1 else dsp.builder.shl(step, I32(nbytes // 2))
 
 
 class _Kept:

@@ -82,9 +82,9 @@ class Spread:
 
 def without_constants(layer: Layer) -> tuple[Layer, Spread | None]:
     """The layer of the channels that vary (an even number of them), and the spread; the layer itself where that does not pay, where
-    something is fused behind it, or where it is not known (int16)."""
+    something is fused behind it, or where it is not known (int16, sums)."""
     count = len(layer.bias)
-    if layer.split.rest is not None or layer.dtype is not DType.INT8:
+    if layer.split.rest is not None or layer.is_sums or layer.dtype is not DType.INT8:
         return layer, None
     kept = constant_channels.varying(layer)
     dead = np.flatnonzero(~kept)
