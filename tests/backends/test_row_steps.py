@@ -5,14 +5,21 @@ Sweeps are sampled; AOT_SWEEP=1 makes them thirty times as long.
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
+from aot.backends.cmsis_nn.dsp.sums import claim_sums
+from aot.graph.expr import Acc, Const, Load, axis, cast
+from aot.graph.ir import DType
+from aot.graph.primitive import Reduce
 from aot.lower.implementation import Implementation
 from aot.lower.program import Buffer, Program
 from aot.lower.rows import row_count, row_nbytes
 from tests.backends import scattered
 from tests.backends.contracts import INT8, Case, expected, inputs_of, program_of
 from tests.backends.test_dsp_kernels import CHANNELS, EXPANDED, FILTERS, M4, NUMBERS, WINDOWS, numbers, residual, windowed
+from tests.backends.test_dsp_pool import SHAPES
+from tests.backends.test_dsp_pool import program_of as pool_of
 from tests.backends.test_variants import variants
 from tests.graph.lowered import sweep
 
@@ -99,3 +106,50 @@ def test_depthwise(part: int) -> None:
         fields = numbers(choice, choice["depth"] * choice["multiplier"])
         case = windowed(number, choice, kind="depthwise", multiplier=choice["multiplier"], **fields)
         check(fused(case) if number % 3 == 2 else program_of(case), number)
+
+
+@pytest.mark.parametrize("same", [False, True], ids=["valid", "same"])
+@pytest.mark.parametrize("combine", ["add", "max"])
+def test_pools(combine: str, same: bool) -> None:
+    choices = {**SHAPES, "images": (1,), "size": ((4, 4), (5, 3), (6, 9), (3, 1))}
+    stated = set()
+    for number, choice in enumerate(sweep(16, 90 + same, **choices)):
+        program = pool_of(choice, combine, same)
+        stated |= set() if program is None else check(program, number)
+    assert "forward" in stated
+
+
+def sums_of(height: int, width: int, depth: int, initial: int) -> Program:
+    load = Load("x", (axis(0), axis(4), axis(5), axis(3)), INT8)
+    acc = Acc(DType.INT32)
+    reduce = Reduce("y", (1, 1, 1, depth), (height, width), "add", Const(initial, DType.INT32), cast(load, DType.INT32), acc)
+    buffers = (Buffer("x", INT8, (1, height, width, depth), "input"), Buffer("y", DType.INT32, (1, 1, 1, depth), "output"))
+    return Program("test", buffers, (reduce,), ("x",), ("y",))
+
+
+def test_sums_over_rows() -> None:
+    choices = {"height": (1, 2, 3, 8, 17), "width": (1, 3, 4, 7, 8, 21), "depth": CHANNELS[3:], "initial": (0, 7, -(1 << 20))}
+    for number, choice in enumerate(sweep(24, 95, **choices)):
+        program = sums_of(**choice)
+        chosen = claim_sums(program, program.instructions[0], M4)
+        assert isinstance(chosen, Implementation), chosen
+        assert chosen.rows.accumulates == (choice["height"] > 1)
+        check(program, number, [chosen])
+
+
+def test_the_largest_sums() -> None:
+    program = sums_of(3, 256, 9, 0)
+    chosen = claim_sums(program, program.instructions[0], M4)
+    assert isinstance(chosen, Implementation)
+    for value in (-128, 127):
+        inputs = {"x": np.full((1, 3, 256, 9), value, np.int8)}
+        assert (scattered.run(program, chosen, M4, inputs).out == 3 * 256 * value).all()
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [({"depth": 3}, "fewer than four"), ({"width": 257}, "more than 256 columns")],
+)
+def test_sums_that_are_declined(change: dict, sentence: str) -> None:
+    program = sums_of(**{"height": 2, "width": 3, "depth": 8, "initial": 0, **change})
+    assert sentence in str(claim_sums(program, program.instructions[0], M4))

@@ -10,6 +10,7 @@ from aot.backends.cmsis_nn.dsp.depthwise import claim_depthwise
 from aot.backends.cmsis_nn.dsp.elementwise import claim_product
 from aot.backends.cmsis_nn.dsp.pool import claim_pool
 from aot.backends.cmsis_nn.dsp.rows import claim_rows
+from aot.backends.cmsis_nn.dsp.sums import claim_sums
 from aot.backends.cmsis_nn.dsp.winograd import claim_winograd
 from aot.lower.implementation import Kernel
 
@@ -21,6 +22,7 @@ KERNELS = (
     ),
     Kernel("winograd", claim_winograd, "int8 3x3 convolution of stride 1 with a third of the multiplications", ("conv",)),
     Kernel("product", claim_product, "int8 products element by element", ("map",)),
+    Kernel("sums", claim_sums, "sums of int8 over all pixels, eight channels at a time, row after row", ("reduce",)),
     Kernel("pool", claim_pool, "int8 average and maximum pools and means, four channels a word", ("reduce",)),
     Kernel("depthwise", claim_depthwise, "int8 and int16 depthwise convolution; 3x3 two rows at a time", ("depthwise", "conv")),
     Kernel("dense", claim_dense, "int8 and int16 fully connected layer on any number of rows", ("dense",)),

@@ -10,10 +10,10 @@ A word holds four channels. Sums: SXTAB16 adds two of them at once; maxima: SSUB
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from math import prod
 
-from aot.backends.cmsis_nn.dsp.instructions import Dsp
+from aot.backends.cmsis_nn.dsp.instructions import Dsp, Image
 from aot.backends.generic import activations, generic_constants
 from aot.graph.expr import Acc, Affine, Axis, Cast, Const, Expr, Load, walk
 from aot.graph.ir import DType
@@ -30,15 +30,11 @@ _STRAIGHT_TAPS = 9  # of windows that never leave the image: without loops
 
 def claim_pool(program: Program, instruction: Primitive, target: Target) -> Implementation | str:
     """Pools whose channels lie side by side."""
-    if "dsp" not in target.has:
-        return f"{target.name} has no DSP extension (SXTAB16, SEL)"
-    if "mve" in target.has:
-        return "Helium has vectors for it"
-    if not isinstance(instruction, Reduce):
-        return "not a reduction"
-    pool = _read(program, instruction)
+    pool = read_pool(program, instruction, target)
     if isinstance(pool, str):
         return pool
+    if pool.rows.taps * pool.columns.taps > _MOST_TAPS:
+        return f"windows of {pool.rows.taps * pool.columns.taps} elements (at most {_MOST_TAPS})"
     taps, outputs = pool.rows.taps * pool.columns.taps, prod(instruction.space)
     return Implementation(
         kernel="average pool" if instruction.combine == "add" else "maximum pool",
@@ -48,8 +44,10 @@ def claim_pool(program: Program, instruction: Primitive, target: Target) -> Impl
         constants=generic_constants(program, instruction),
         emit=lambda function: _Emitter(function, pool).emit(),
         rows=Rows(pool.rows.count, 1, pool.rows.needs),
+        scatters=(pool.load.buffer,) if pool.images == 1 and pool.rows.size > 1 and pool.rows.count > 1 else (),
+        overlap=((pool.load.buffer, "forward"),) if pool.runs_forward and program[instruction.out].dtype.nbytes == 1 else (),
         style="ordered",
-        cost=Cost(int(outputs * (1.4 * taps + 12)), 500),
+        cost=Cost(int(outputs * (1.4 * taps + 12)), 500, step_instructions=20 + 6 * pool.columns.count * -(-pool.depth // 8)),
         notes=("eight channels at a time",),
     )
 
@@ -83,7 +81,7 @@ class _Side:
 
 
 @dataclass(frozen=True)
-class _Pool:
+class Pool:
     """initial: what sums or maxima start from."""
 
     instruction: Reduce
@@ -98,8 +96,27 @@ class _Pool:
     def leaves(self) -> bool:
         return self.rows.leaves or self.columns.leaves
 
+    @property
+    def runs_forward(self) -> bool:
+        """Whether no window reads columns before its own output's: those may have been overwritten."""
+        return self.columns.pad < self.columns.stride
 
-def _read(program: Program, instruction: Reduce) -> _Pool | str:
+
+def sums_up(program: Program, instruction: Reduce) -> bool:
+    """Whether it stores its sums as they are."""
+    return instruction.combine == "add" and instruction.result == Acc(program[instruction.out].dtype)
+
+
+def read_pool(program: Program, instruction: Primitive, target: Target) -> Pool | str:
+    """The pool that an instruction is, or why it is none."""
+    if "dsp" not in target.has:
+        return f"{target.name} has no DSP extension (SXTAB16, SEL)"
+    if "mve" in target.has:
+        return "Helium has vectors for it"
+    return _read(program, instruction) if isinstance(instruction, Reduce) else "not a reduction"
+
+
+def _read(program: Program, instruction: Reduce) -> Pool | str:
     """The pool that a reduction is, or why it is none."""
     load = instruction.term.x if isinstance(instruction.term, Cast) else instruction.term
     wanted = {"add": DType.INT32, "max": DType.INT8}.get(instruction.combine)
@@ -107,8 +124,6 @@ def _read(program: Program, instruction: Reduce) -> _Pool | str:
         return "not a sum or maximum of int8"
     if len(load.index) != 4 or not isinstance(instruction.initial, Const) or instruction.store:
         return "not a pool"
-    if prod(instruction.window) > _MOST_TAPS:
-        return f"windows of {prod(instruction.window)} elements (at most {_MOST_TAPS})"
     if load.fill is not None and not instruction.skip_fill:
         return "elements outside the image count"
     if program[program.storage(load.buffer)].role == "constant" or activations(program, instruction) != (load.buffer,):
@@ -130,7 +145,7 @@ def _read(program: Program, instruction: Reduce) -> _Pool | str:
         return "windows outside the image"
     if _asks(instruction.result, channel):
         return "its result depends on the channel"
-    return _Pool(instruction, load, images, rows, columns, depth, int(instruction.initial.value))
+    return Pool(instruction, load, images, rows, columns, depth, int(instruction.initial.value))
 
 
 def _side(instruction: Reduce, size: int, index: object) -> _Side | None:
@@ -157,7 +172,8 @@ class _Emitter:
     """Emits one pool."""
 
     function: KernelFunction
-    pool: _Pool
+    pool: Pool
+    image: Image = field(init=False)
 
     def __post_init__(self) -> None:
         self.dsp = Dsp(self.function)
@@ -167,9 +183,9 @@ class _Emitter:
     def emit(self) -> None:
         pool, dsp, builder, function = self.pool, self.dsp, self.dsp.builder, self.function
         row_nbytes = pool.columns.count * pool.depth * self.nbytes
-        source = function.pointer(pool.load.buffer)
+        self.image = Image.of(function, pool.load.buffer, pool.columns.size * pool.depth)
         target = dsp.at(function.pointer(pool.instruction.out), builder.mul(function.y0, I32(row_nbytes)))
-        with dsp.repeat(pool.images, [source, target]) as images:
+        with dsp.repeat(pool.images, [self.image.base, target]) as images:
             image, out = images.values
             number = I32(0) if pool.images == 1 else builder.sub(I32(pool.images), images.index)
             with dsp.repeat(builder.sub(function.y1, function.y0), [out, function.y0]) as lines:
@@ -182,14 +198,14 @@ class _Emitter:
         """One row of outputs; returns where the next begins."""
         pool, dsp, builder = self.pool, self.dsp, self.dsp.builder
         first, rows = self._cut(pool.rows, y)
-        start = dsp.at(image, builder.mul(first, I32(pool.columns.size * pool.depth)))
+        start = image if self.is_scattered else dsp.at(image, builder.mul(first, I32(pool.columns.size * pool.depth)))
         with dsp.repeat(pool.columns.count, [out, I32(0)]) as pixels:
             here, x = pixels.values
             left, columns = self._cut(pool.columns, x)
             source = dsp.at(start, builder.mul(left, I32(pool.depth)))
             sides = ((pool.rows.axis, y), (pool.columns.axis, x))
             known = {**axes, **{axis: value for axis, value in sides if axis is not None}}
-            pixels.next = (self._pixel(source, here, rows, columns, known), builder.add(x, I32(1)))
+            pixels.next = (self._pixel(source, here, (first, rows), columns, known), builder.add(x, I32(1)))
         return pixels.results[0]
 
     def _cut(self, side: _Side, number: Value) -> tuple[Value, Value]:
@@ -204,8 +220,12 @@ class _Emitter:
         last = builder.select(builder.icmp_signed(">", end, I32(side.size)), I32(side.size), end)
         return first, builder.sub(last, first)
 
-    def _pixel(self, source: Value, out: Value, rows: Value, columns: Value, axes: dict[int, Value]) -> Value:
-        """All channels of an output pixel."""
+    @property
+    def is_scattered(self) -> bool:
+        return self.image.offsets is not None
+
+    def _pixel(self, source: Value, out: Value, rows: tuple[Value, Value], columns: Value, axes: dict[int, Value]) -> Value:
+        """All channels of an output pixel. rows: the first and their number; source: in the first row, or from where rows count."""
         dsp, depth = self.dsp, self.pool.depth
         for width, turns in ((8, depth // 8), (4, depth % 8 // 4), (1, depth % 4)):
             if not turns:
@@ -217,24 +237,29 @@ class _Emitter:
             source, out = carried.results
         return out
 
-    def _window(self, source: Value, rows: Value, columns: Value, width: int) -> list[Value]:
+    def _window(self, source: Value, rows: tuple[Value, Value], columns: Value, width: int) -> list[Value]:
         """Sums or maxima of `width` channels over a window: of four channels two words of halves, or a word; of one itself."""
         pool, dsp = self.pool, self.dsp
-        row_nbytes = pool.columns.size * pool.depth
+        image, row_nbytes = replace(self.image, base=source), pool.columns.size * pool.depth
         splat = int.from_bytes(bytes([pool.initial & 0xFF]) * 4, "little", signed=True)
         start = 0 if self.is_sum else (splat if width > 1 else pool.initial)
         accs: list[Value] = [I32(start)] * (1 if width == 1 else width // (2 if self.is_sum else 4))
         if not pool.leaves and pool.rows.taps * pool.columns.taps <= _STRAIGHT_TAPS:
             for row in range(pool.rows.taps):
+                line, skipped = source, row * row_nbytes
+                if self.is_scattered:
+                    line, skipped = image.row(dsp, dsp.builder.add(rows[0], I32(row))), 0
                 for column in range(pool.columns.taps):
-                    accs = self._tap(source, row * row_nbytes + column * pool.depth, width, accs)
+                    accs = self._tap(line, skipped + column * pool.depth, width, accs)
             return accs
-        with dsp.repeat(rows, [source, *accs]) as lines:
-            line, *accs = lines.values
+        with dsp.repeat(rows[1], [rows[0] if self.is_scattered else source, *accs]) as lines:
+            at, *accs = lines.values
+            line = image.row(dsp, at) if self.is_scattered else at
             with dsp.repeat(columns, [line, *accs]) as taps:
                 here, *accs = taps.values
                 taps.next = (dsp.at(here, pool.depth), *self._tap(here, 0, width, accs))
-            lines.next = (dsp.at(line, row_nbytes), *taps.results[1:])
+            following = dsp.builder.add(at, I32(1)) if self.is_scattered else dsp.at(at, row_nbytes)
+            lines.next = (following, *taps.results[1:])
         return list(lines.results[1:])
 
     def _tap(self, source: Value, offset: int, width: int, accs: Sequence[Value]) -> list[Value]:
@@ -269,9 +294,15 @@ class _Emitter:
         builder = self.dsp.builder
         if not self.is_sum:
             return [builder.trunc(builder.lshr(acc, I32(8 * byte)), I8) for acc in accs for byte in range(min(4, width))]
-        sums = list(accs)
-        if width > 1:
-            low = [builder.ashr(builder.shl(word, I32(16)), I32(16)) for word in accs]
-            high = [builder.ashr(word, I32(16)) for word in accs]
-            sums = [half for two in range(0, len(accs), 2) for half in (*low[two : two + 2], *high[two : two + 2])]
+        sums = channel_sums(self.dsp, accs, width)
         return [each if not self.pool.initial else builder.add(each, I32(self.pool.initial)) for each in sums]
+
+
+def channel_sums(dsp: Dsp, words: Sequence[Value], width: int) -> list[Value]:
+    """The sums of `width` channels in their order, from words of halves; or that of a single one."""
+    if width == 1:
+        return list(words)
+    builder = dsp.builder
+    low = [builder.ashr(builder.shl(word, I32(16)), I32(16)) for word in words]
+    high = [builder.ashr(word, I32(16)) for word in words]
+    return [half for two in range(0, len(words), 2) for half in (*low[two : two + 2], *high[two : two + 2])]
