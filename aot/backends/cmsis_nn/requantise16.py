@@ -28,21 +28,28 @@ _MOST_BIAS = 1 << 47
 def solve16(layer: Layer, channels: Sequence[int] | None = None) -> Form | str:
     """The form for these channels (all, in their order), or why there is none."""
     chosen = np.arange(len(layer.bias)) if channels is None else np.asarray(channels, np.int64)
-    split, zeros = layer.split, np.zeros(len(chosen), np.int64)
+    split = layer.split
     clamp = None if (split.low, split.high) == DType.INT16.limits else (split.low, split.high)
     if not split.rounds_once:
         made = exact(layer.multiplier[chosen], layer.shift[chosen], split.zero_point, clamp)
         return replace(made, bits=16)
     if ((layer.bias < -_MOST_BIAS) | (layer.bias > _MOST_BIAS)).any():
         return "a bias of more than 48 bits"
-    factor, down = layer.multiplier[chosen], -layer.shift[chosen]
-    reach = np.maximum(*(np.abs(end[chosen]) for end in layer.reach)).astype(np.float64)
-    own = np.maximum(down, _LEAST)
+    reach = np.maximum(*(np.abs(end[chosen]) for end in layer.reach))
+    return rounded_once(layer.multiplier[chosen], -layer.shift[chosen], reach, layer.fits_int32, clamp)
+
+
+def rounded_once(
+    factor: np.ndarray, down: np.ndarray, reach: np.ndarray, fits_int32: bool, clamp: tuple[int, int] | None
+) -> Form | str:
+    """The form of (sum * factor + 2^(down - 1)) >> down for sums of magnitudes up to `reach`, or why there is none."""
+    own, zeros = np.maximum(down, _LEAST), np.zeros_like(factor)
     common = np.full_like(own, own[factor != 0].max(initial=_LEAST))
     for total, uniform in ((common, True), (own, False)):
         left = np.where(factor != 0, total - down, 0)
         scaled = factor << np.minimum(left, 30)
-        if left.max() <= 16 and scaled.max() < 1 << 31 and (reach * scaled + 2.0 ** (total - 1)).max() < 2.0**62.9:
-            kind = "saturate" if layer.fits_int32 else "long"
+        most = reach.astype(np.float64) * scaled + 2.0 ** (total - 1)
+        if left.max() <= 16 and scaled.max() < 1 << 31 and most.max() < 2.0**62.9:
+            kind = "saturate" if fits_int32 else "long"
             return Form(kind, zeros, zeros, scaled, np.int64(1) << (total - 33), zeros, total - 32, uniform, clamp, bits=16)
     return "scales too large for a product of two words"

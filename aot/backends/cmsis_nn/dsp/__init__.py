@@ -8,6 +8,7 @@ from __future__ import annotations
 from aot.backends.cmsis_nn.dsp.convolution import claim_convolution, claim_dense, claim_pointwise
 from aot.backends.cmsis_nn.dsp.depthwise import claim_depthwise
 from aot.backends.cmsis_nn.dsp.elementwise import claim_product
+from aot.backends.cmsis_nn.dsp.matmul import claim_matmul
 from aot.backends.cmsis_nn.dsp.pool import claim_pool
 from aot.backends.cmsis_nn.dsp.rows import claim_rows
 from aot.backends.cmsis_nn.dsp.sums import claim_sums
@@ -26,4 +27,5 @@ KERNELS = (
     Kernel("pool", claim_pool, "int8 average and maximum pools and means, four channels a word", ("reduce",)),
     Kernel("depthwise", claim_depthwise, "int8 and int16 depthwise convolution; 3x3 two rows at a time", ("depthwise", "conv")),
     Kernel("dense", claim_dense, "int8 and int16 fully connected layer on any number of rows", ("dense",)),
+    Kernel("matmul", claim_matmul, "int8 and int16 products of two activations, two columns at a time", ("contract", "dense")),
 )

@@ -262,15 +262,15 @@ def _plans(program: Program, layer: Layer, spread: Spread | None) -> list[_Plan]
 
     plans = [planned(lambda tail: _tile(words, pixels, pairs, share, tail), pixels)]
     for across, deep, most in straight:
-        plans.append(planned(lambda tail, turn=(across, deep, most): _equal_turns(words, *turn, tail, False), across))
+        plans.append(planned(lambda tail, turn=(across, deep, most): equal_turns(words, *turn, tail, False), across))
     for most in _SHORT:
-        plans.append(planned(lambda tail, most=most: _equal_turns(words, pixels, pairs, most, tail, True), pixels))
+        plans.append(planned(lambda tail, most=most: equal_turns(words, pixels, pairs, most, tail, True), pixels))
     if pixels > 1 or layer.dtype is DType.INT16:
         most = _WIDE_STRAIGHT // pairs
-        plans.append(planned(lambda tail: replace(_equal_turns(words, pixels, pairs, most, tail, False), wide=True), pixels))
+        plans.append(planned(lambda tail: replace(equal_turns(words, pixels, pairs, most, tail, False), wide=True), pixels))
     if layer.dtype is DType.INT16:
         for most in _SHORT:
-            wide = lambda tail, most=most: replace(_equal_turns(words, pixels, pairs, most, tail, True), wide=True)  # noqa: E731
+            wide = lambda tail, most=most: replace(equal_turns(words, pixels, pairs, most, tail, True), wide=True)  # noqa: E731
             plans.append(planned(wide, pixels))
     return list({plan.tile: plan for plan in reversed(plans)}.values())[::-1]
 
@@ -313,10 +313,10 @@ def _tile(words: int, pixels: int, pairs: int, code_nbytes: int, tail: bool) -> 
     """How far to unroll: all of a slot, or equal parts that fit the code size (and LDRD's reach)."""
     per_word = {(4, 1): 46, (3, 1): 40, (2, 2): 46, (2, 1): 26, (1, 2): 30, (1, 1): 16}[pixels, pairs]
     most = max(4, min(_MOST_UNROLL, code_nbytes // per_word))
-    return _equal_turns(words, pixels, pairs, most, tail, words >= _LONG and code_nbytes < _AMPLE_NBYTES)
+    return equal_turns(words, pixels, pairs, most, tail, words >= _LONG and code_nbytes < _AMPLE_NBYTES)
 
 
-def _equal_turns(words: int, pixels: int, pairs: int, most: int, tail: bool, share_code: bool) -> Tile:
+def equal_turns(words: int, pixels: int, pairs: int, most: int, tail: bool, share_code: bool) -> Tile:
     """A slot in equal turns of at most about `most` words."""
     turns = -(-words // most)
     unroll = -(-words // turns)

@@ -190,6 +190,10 @@ class Dsp:
         """PKHBT: the low halves of `low` and `high`, the latter above."""
         return self.builder.or_(self.builder.and_(low, I32(0xFFFF)), self.builder.shl(high, I32(16)))
 
+    def pack_upper(self, low: Value, high: Value) -> Value:
+        """PKHTB: the high halves of `low` and `high`, the latter above."""
+        return self.builder.or_(self.builder.lshr(low, I32(16)), self.builder.and_(high, I32(-(1 << 16))))
+
     def smmla(self, a: Value, b: Value, acc: Value) -> Value:
         """acc + (a * b >> 32)."""
         product = self.builder.mul(self.builder.sext(a, I64), self.builder.sext(b, I64))

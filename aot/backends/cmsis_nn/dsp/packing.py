@@ -12,7 +12,7 @@ sums too large. Wide: (a, a') and (b, b') themselves, int16, in twice the bytes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -189,6 +189,14 @@ def pack(layer: Layer, order: np.ndarray, tile: Tile, solved: Solution | None = 
         return Packed(channels, interleaved, form, tile, _grouped(header, words.reshape(len(header), -1, step), constants, tile))
     groups = _grouped(header, words.reshape(len(header), -1, step), np.zeros((len(channels), 0), np.int64), tile)
     return Packed(channels, interleaved, form, tile, np.concatenate([_words32(constants[:2].reshape(-1)), groups]), True)
+
+
+def replicated(form: Form, count: int) -> Form:
+    """A form of one channel for several."""
+    arrays = {
+        name: np.repeat(getattr(form, name), count) for name in ("pre", "delta", "multiplier", "offset", "correction", "right")
+    }
+    return replace(form, left=None if form.left is None else np.repeat(form.left, count), **arrays)
 
 
 def _solved(stage: Stage, weights: np.ndarray, live: np.ndarray) -> tuple[Form, bool]:
