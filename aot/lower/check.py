@@ -2,13 +2,13 @@
 
 Enters: a Plan. Leaves: nothing, or an InternalError that names the step and the buffers.
 Invariant: independent of the planner. It uses no lifetime and no scheduler's dependency, only the steps, what each implementation
-reads and writes, the instructions' stores, and the offsets. A step counts as its whole instruction.
+reads and writes, the instructions' stores, and the offsets. A step of rows reads and writes the rows that its instruction's index
+maps name.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,8 +18,11 @@ from aot.graph.expr import Affine, Load
 from aot.graph.primitive import Call, Control, Map, store_of
 from aot.lower.blocks import loops, trace
 from aot.lower.plan import scratch_name
+from aot.lower.rows import row_count, row_nbytes, step_rows
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from aot.graph.expr import IndexMap
     from aot.graph.ir import Shape
     from aot.graph.primitive import Primitive
@@ -49,12 +52,14 @@ class _Replay:
         self.owner = np.full(plan.workspace_nbytes, NOBODY, np.int32)
         self.written: dict[str, np.ndarray] = {}
         self.tag: dict[str, int] = {}
+        tags = 0
         for buffer in self.program.buffers:
             if buffer.base is None and buffer.role not in ("constant", "state"):
-                self.tag[buffer.name] = len(self.tag)
+                self.tag[buffer.name] = tags
+                tags += row_count(buffer)
         for name in self.program.inputs:
             self.written[name] = np.ones(self.program[name].nbytes, bool)
-            self.mark(name, self.written[name])
+            self.mark(name, range(self.program[name].nbytes), self.written[name])
         self.trace = tuple(trace(plan.schedule.instructions))
         self.local = self._local()
         self.ends = self._ends()
@@ -88,16 +93,31 @@ class _Replay:
             for start, end in loops(self.plan.schedule.instructions)
         }
 
-    def place(self, name: str) -> np.ndarray | None:
-        """The owners of a storage's bytes, as a view of the workspace; None if it lies elsewhere."""
-        offset = self.plan.offset_of.get(name)
-        return None if offset is None else self.owner[offset : offset + self.program[name].nbytes]
+    def owners(self, name: str, span: range) -> np.ndarray | None:
+        """Whose each of these bytes of a storage is; None if it lies elsewhere than in the workspace. A view, but of scattered rows a copy."""
+        where = self.where(name, span)
+        return None if where is None else self.owner[where]
 
-    def mark(self, name: str, written: np.ndarray) -> None:
-        """Make these bytes of a storage its own."""
-        place = self.place(name)
-        if place is not None:
-            place[written] = self.tag[name]
+    def where(self, name: str, span: range) -> slice | np.ndarray | None:
+        """Where in the workspace these bytes of a storage lie."""
+        if (rows := self.plan.row_offsets.get(name)) is not None:
+            size = self.program[name].nbytes // max(len(rows), 1)
+            bytes_ = np.arange(span.start, span.stop)
+            return np.array(rows)[bytes_ // size] + bytes_ % size
+        offset = self.plan.offset_of.get(name)
+        return None if offset is None else slice(offset + span.start, offset + span.stop)
+
+    def tags(self, name: str, span: range) -> np.ndarray | int:
+        """What marks these bytes of a storage as its own: where layers run by rows, each row has a mark."""
+        if not self.plan.schedule.by_rows or row_count(self.program[name]) == 1:
+            return self.tag[name]
+        return self.tag[name] + np.arange(span.start, span.stop) // row_nbytes(self.program[name])
+
+    def mark(self, name: str, span: range, written: np.ndarray) -> None:
+        """Make those of these bytes of a storage that are written its own."""
+        where = self.where(name, span)
+        if where is not None:
+            self.owner[where] = np.where(written, self.tags(name, span), self.owner[where])
 
     def check_addresses(self) -> None:
         """Every storage that must be in the workspace is, aligned and inside."""
@@ -120,17 +140,27 @@ class _Replay:
         chosen = self.plan.schedule.implementation(step)
         where = f"step {number} ({chosen.kernel})"
         reads, writes = self.storages(chosen.reads), self.storages(chosen.writes)
+        rows = {name: self.bytes_of(step, name) for name in dict.fromkeys((*reads, *writes))}
         for name in reads:
-            self.check_whole(name, f"{where} reads", read_bytes(self.program, chosen.instruction, name) if name in writes else None)
-        self.check_apart(where, chosen, reads, writes)
-        self.poison(step, chosen, where, (*reads, *writes))
+            needed = read_bytes(self.program, chosen.instruction, name) if name in writes else None
+            self.check_whole(name, rows[name], f"{where} reads", needed)
+        self.check_apart(where, step, rows, writes)
+        self.poison(step, chosen, where, rows)
         for name in writes:
-            self.check_kept(name, f"{where} adds to")
-            now = written_bytes(self.program, chosen.instruction, name, counts)
-            self.mark(name, now)
-            self.written[name] = self.written_to(name) | now
+            self.check_kept(name, rows[name], f"{where} adds to")
+            span = rows[name]
+            now = written_bytes(self.program, chosen.instruction, name, counts)[span.start : span.stop]
+            self.mark(name, span, now)
+            self.written[name] = self.written_to(name)
+            self.written[name][span.start : span.stop] |= now
         for name in self.ends.get(number, ()):
             self.written.pop(name, None)
+
+    def bytes_of(self, step: Step, name: str) -> range:
+        """The bytes of a storage that a step touches: all of them, or those of some rows."""
+        buffer = self.program[name]
+        rows = step_rows(self.program, self.plan.schedule.implementation(step), name, step.y0, step.y1)
+        return range(rows.start * row_nbytes(buffer), rows.stop * row_nbytes(buffer))
 
     def storages(self, names: tuple[str, ...]) -> tuple[str, ...]:
         found = dict.fromkeys(map(self.program.storage, names))
@@ -140,71 +170,108 @@ class _Replay:
         """Which bytes of a storage have been written."""
         return self.written[name] if name in self.written else np.zeros(self.program[name].nbytes, bool)
 
-    def check_whole(self, name: str, what: str, needed: np.ndarray | None = None) -> None:
-        """Every byte of the storage (or of the `needed` ones) has been written, and what has been written is still its own."""
-        missing = ~self.written_to(name) if needed is None else needed & ~self.written_to(name)
+    def check_whole(self, name: str, span: range, what: str, needed: np.ndarray | None = None) -> None:
+        """All these bytes of the storage (or the `needed` ones of them) have been written, and what has been written is still its own."""
+        missing = ~self.written_to(name)[span.start : span.stop]
+        if needed is not None:
+            missing &= needed[span.start : span.stop]
         if missing.any():
             raise InternalError(f"{what} %{name}, of which {int(missing.sum())} bytes are not written yet")
-        self.check_kept(name, what)
+        self.check_kept(name, span, what)
 
-    def check_kept(self, name: str, what: str) -> None:
-        """Every byte of the storage that has been written is still its own."""
-        place = self.place(name)
-        if place is None:
+    def check_kept(self, name: str, span: range, what: str) -> None:
+        """Each of these bytes of the storage that has been written is still its own."""
+        owners = self.owners(name, span)
+        if owners is None:
             if self.program[name].role == "temporary":
                 raise InternalError(f"{what} %{name}, which has no place in the workspace")
             return
-        lost = self.written_to(name) & (place != self.tag[name])
+        lost = self.written_to(name)[span.start : span.stop] & (owners != self.tags(name, span))
         if lost.any():
             byte = int(np.argmax(lost))
-            raise InternalError(f"{what} %{name}, but its byte {byte} belongs to {self.name_of(int(place[byte]))}")
+            raise InternalError(f"{what} %{name}, but its byte {span.start + byte} belongs to {self.name_of(int(owners[byte]))}")
 
     def name_of(self, tag: int) -> str:
-        return next((f"%{name}" for name, number in self.tag.items() if number == tag), "scratch" if tag == SCRATCH else "nobody")
+        if tag in (SCRATCH, NOBODY):
+            return "scratch" if tag == SCRATCH else "nobody"
+        name, first = max(((name, first) for name, first in self.tag.items() if first <= tag), key=lambda entry: entry[1])
+        return f"row {tag - first} of %{name}" if tag > first else f"%{name}"
 
-    def span(self, name: str, nbytes: int) -> range:
-        offset = self.plan.offset_of.get(name)
-        return range(0) if offset is None else range(offset, offset + nbytes)
-
-    def check_apart(self, where: str, chosen: Implementation, reads: Iterable[str], writes: tuple[str, ...]) -> None:
-        """What the step writes shares no byte with what else it touches, except where `overwrites` allows it, byte on byte."""
-        allowed = {self.program.storage(name) for name in chosen.overwrites}
-        spans = {name: self.span(name, self.program[name].nbytes) for name in dict.fromkeys((*reads, *writes))}
+    def check_apart(self, where: str, step: Step, rows: Mapping[str, range], writes: tuple[str, ...]) -> None:
+        """What the step writes shares no byte with what else it touches, except as the implementation allows."""
+        chosen = self.plan.schedule.implementation(step)
+        rules = {self.program.storage(name): rule for name, rule in chosen.sharing(step.y1 - step.y0).items()}
         for name in writes:
-            for other, span in spans.items():
-                if other == name or not _meet(spans[name], span):
+            for other in rows:
+                if other == name or not _meet(self.hull(name, rows[name]), self.hull(other, rows[other])):
                     continue
-                in_place = name == writes[0] and other in allowed and other not in writes and spans[name] == span
-                if not in_place:
+                out, old = self.extents(step, name, rows[name]), self.extents(step, other, rows[other])
+                rule = rules.get(other) if name == writes[0] and other not in writes else None
+                if any(_meet(new, before) and not _may_lie(rule, new, before) for new in out for before in old):
                     raise InternalError(f"{where}: %{name} lies on %{other}, which the step still uses")
 
-    def poison(self, step: Step, chosen: Implementation, where: str, names: Iterable[str]) -> None:
-        """Scratch destroys what was there, and shares no byte with the step's buffers."""
+    def hull(self, name: str, span: range) -> range:
+        """From the first to the last byte of the workspace that these bytes of a storage take."""
+        where = self.where(name, span)
+        if where is None or not span:
+            return range(0)
+        if isinstance(where, slice):
+            return range(where.start, where.stop)
+        return range(int(where.min()), int(where.max()) + 1)
+
+    def extents(self, step: Step, name: str, span: range) -> list[range]:
+        """What of a storage a step takes for one run of pixels: the whole of it, or its rows one by one."""
+        chosen, buffer = self.plan.schedule.implementation(step), self.program[name]
+        if (step.y0, step.y1) == (0, chosen.rows.count) and name not in self.plan.row_offsets:
+            return [self.hull(name, span)]
+        size = row_nbytes(buffer)
+        return [self.hull(name, range(start, start + size)) for start in range(span.start, span.stop, size)]
+
+    def poison(self, step: Step, chosen: Implementation, where: str, rows: Mapping[str, range]) -> None:
+        """Scratch destroys what was there, and shares no byte with what the step touches of its buffers."""
         if not chosen.scratch_nbytes:
             return
-        name = scratch_name(step.position)
-        if name not in self.plan.offset_of:
+        offset = self.plan.offset_of.get(scratch_name(step.position))
+        if offset is None:
             raise InternalError(f"{where}: its scratch has no place in the workspace")
-        span = self.span(name, chosen.scratch_nbytes)
+        span = range(offset, offset + chosen.scratch_nbytes)
         if span.stop > self.plan.workspace_nbytes or span.start % chosen.scratch_align:
             raise InternalError(f"{where}: scratch of {chosen.scratch_nbytes} bytes, align {chosen.scratch_align}, at {span.start}")
-        for other in names:
-            if _meet(span, self.span(other, self.program[other].nbytes)):
+        for other, touched_bytes in rows.items():
+            if any(_meet(span, extent) for extent in self.extents(step, other, touched_bytes)):
                 raise InternalError(f"{where}: its scratch lies on %{other}")
         self.owner[span.start : span.stop] = SCRATCH
 
     def check_end(self) -> None:
-        """Every instruction ran, and every output is whole."""
-        ran = {step.position for step in self.plan.schedule.steps}
-        if ran != set(range(len(self.program.instructions))) or len(self.plan.schedule.choices) != len(self.program.instructions):
-            raise InternalError(f"{len(ran)} of {len(self.program.instructions)} instructions are in the schedule")
+        """Every instruction ran, all of its rows in order, and every output is whole."""
+        ran: dict[int, int] = {}
+        for step in self.plan.schedule.steps:
+            if step.y0 != ran.get(step.position, 0):
+                raise InternalError(f"rows {step.y0}..{step.y1} of instruction {step.position} after {ran.get(step.position, 0)}")
+            ran[step.position] = step.y1
+        complete = [
+            position for position, rows in ran.items() if rows == self.plan.schedule.choices[position].implementation.rows.count
+        ]
+        count = len(self.program.instructions)
+        if len(complete) != count or len(self.plan.schedule.choices) != count:
+            raise InternalError(f"{len(complete)} of {count} instructions are in the schedule")
         for name in self.program.outputs:
             if self.program.storage(name) in self.tag:
-                self.check_whole(self.program.storage(name), "the caller reads")
+                owner = self.program.storage(name)
+                self.check_whole(owner, range(self.program[owner].nbytes), "the caller reads")
 
 
 def _meet(a: range, b: range) -> bool:
     return bool(a) and bool(b) and a.start < b.stop and b.start < a.stop
+
+
+def _may_lie(rule: str | None, new: range, old: range) -> bool:
+    """Whether a step may write bytes `new` where it reads bytes `old`."""
+    if rule == "anywhere":
+        return True
+    if rule == "forward":
+        return new.start <= old.start + min(0, len(old) - len(new))
+    return rule == "same" and new == old
 
 
 def written_bytes(program: Program, instruction: Primitive, storage: str, counts: tuple[int, ...] = ()) -> np.ndarray:

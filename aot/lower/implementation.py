@@ -94,6 +94,12 @@ class Implementation:
     def constants_nbytes(self) -> int:
         return sum(constant.nbytes for constant in self.constants)
 
+    def sharing(self, rows: int) -> dict[str, Overlap]:
+        """For buffers that are read, how the rows that a step of this many rows writes may lie on rows that it is the last to read."""
+        found: dict[str, Overlap] = dict.fromkeys(self.overwrites, "same")
+        found.update((name, rule) for name, rule in self.overlap if rule != "anywhere" or rows <= self.rows.per_step)
+        return found
+
 
 Answer = Implementation | tuple[Implementation, ...] | str
 """What a kernel says to an instruction: how it would compute it, in one way or several (the first is the one to take where costs say

@@ -11,9 +11,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from aot.lower.arrange import arrange
 from aot.lower.inplace import needed_takeovers, possible_takeovers
 from aot.lower.lifetime import largest_live_nbytes, lifetimes, merged, owner
-from aot.lower.plan import Lifetime, Plan
+from aot.lower.pieces import pieces
+from aot.lower.plan import Lifetime, Plan, row_name
+from aot.lower.rows import row_count
 from aot.lower.search import place_exactly
 
 if TYPE_CHECKING:
@@ -32,6 +35,8 @@ def plan(schedule: Schedule, io: Io = "caller", inplace: bool = True, align: int
     Tries no in-place at all, all that implementations allow, and only what lowers the peak; keeps the smallest, in that order.
     `lower_bound_nbytes` is the largest sum of live bytes with every permitted in-place.
     """
+    if schedule.by_rows:
+        return plan_rows(schedule, io, inplace, align)
     lives = lifetimes(schedule, io, align)
     align = max((life.align for life in lives), default=align)
     possible = possible_takeovers(schedule, lives, io) if inplace else {}
@@ -44,6 +49,26 @@ def plan(schedule: Schedule, io: Io = "caller", inplace: bool = True, align: int
     offsets = tuple((life.name, best.offsets[owner(life.name, takes_over)]) for life in lives)
     bound = largest_live_nbytes(merged(lives, possible))
     return Plan(schedule, lives, offsets, best.nbytes, bound, tuple(takes_over.items()), best.method, align)
+
+
+def plan_rows(schedule: Schedule, io: Io, inplace: bool, align: int) -> Plan:
+    """Offsets for a schedule in which layers run by rows: tensors in one piece, rows of scattered ones, scratch."""
+    found, shares = pieces(schedule, io, schedule.scattered, align)
+    align = max((piece.align for piece in found), default=align)
+    arranged = arrange(found, shares if inplace else (), align)
+    end = len(schedule.steps) - 1
+    lives, offsets, rows = [], [], dict[str, list[int]]()
+    for piece, offset in zip(found, arranged.offsets, strict=True):
+        name = piece.storage if piece.row is None else row_name(piece.storage, piece.row)
+        first, last = min(part.first for part in piece.parts), max(part.last for part in piece.parts)
+        lives.append(Lifetime(name, piece.nbytes, min(first, end), min(last, end), piece.align))
+        offsets.append((name, offset))
+        if piece.row is not None:
+            rows.setdefault(piece.storage, [0] * row_count(schedule.program[piece.storage]))[piece.row] = offset
+    scattered = tuple((name, tuple(each)) for name, each in rows.items())
+    bound = round_up(arranged.bound_nbytes, align)
+    method = "row by row" + (", optimal" if arranged.nbytes <= bound else "")
+    return Plan(schedule, tuple(lives), tuple(offsets), arranged.nbytes, bound, (), method, align, scattered)
 
 
 @dataclass(frozen=True)

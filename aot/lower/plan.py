@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from aot.graph.primitive import Control
 from aot.lower.implementation import Choice, Implementation
-from aot.lower.rows import touched
+from aot.lower.rows import step_rows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,11 +33,20 @@ class Step:
 
 @dataclass(frozen=True)
 class Schedule:
-    """A Program, one choice for each instruction, and the steps in execution order. Layer by layer is one step an instruction."""
+    """A Program, one choice for each instruction, and the steps in execution order. Layer by layer is one step an instruction.
+
+    scattered: storages whose rows get an address each, when layers run by rows.
+    """
 
     program: Program
     choices: tuple[Choice, ...]
     steps: tuple[Step, ...]
+    scattered: frozenset[str] = frozenset()
+
+    @property
+    def by_rows(self) -> bool:
+        """Whether some layer runs in several steps."""
+        return len(self.steps) > len(self.choices)
 
     def implementation(self, step: Step) -> Implementation:
         return self.choices[step.position].implementation
@@ -98,14 +107,14 @@ class Plan:
     def tables(self, position: int) -> frozenset[str]:
         """The buffers that the implementation at this position gets as tables of row addresses: those that lie scattered, and of which
         some step touches several rows. (Of the others it gets where their first row would be, if all were where the touched one is.)"""
-        program, rows = self.schedule.program, self.schedule.choices[position].implementation.rows
+        program = self.schedule.program
         chosen = self.schedule.choices[position].implementation
         steps = [step for step in self.schedule.steps if step.position == position]
         return frozenset(
             name
             for name in (*chosen.reads, *chosen.writes)
             if program.storage(name) in self.row_offsets
-            and any(len(touched(program, chosen.instruction, name, step.y0, step.y1, rows.accumulates)) > 1 for step in steps)
+            and any(len(step_rows(program, chosen, name, step.y0, step.y1)) > 1 for step in steps)
         )
 
     @cached_property
@@ -120,6 +129,11 @@ class Plan:
         for life in self.lifetimes:
             lines.append(f"  {self.offset_of[life.name]:8d} {life.nbytes:8d} steps {life.first}..{life.last} %{life.name}")
         return "\n".join(lines)
+
+
+def row_name(storage: str, row: int) -> str:
+    """Name of a row of a storage that lies scattered."""
+    return f"{storage}[{row}]"
 
 
 def scratch_name(position: int) -> str:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from aot.graph.expr import IndexMap
     from aot.graph.primitive import Loop, Primitive
+    from aot.lower.implementation import Implementation
     from aot.lower.program import Buffer, Program
 
 
@@ -59,6 +60,13 @@ def touched(program: Program, instruction: Primitive, name: str, y0: int, y1: in
     if not spans:
         return range(0)
     return range(max(min(span.start for span in spans), 0), min(max(span.stop for span in spans), whole.stop))
+
+
+def step_rows(program: Program, chosen: Implementation, name: str, y0: int, y1: int) -> range:
+    """The rows of the storage of `name` that a step touches: all of them where it is the only step of its implementation."""
+    if (y0, y1) == (0, chosen.rows.count):
+        return range(row_count(program[program.storage(name)]))
+    return touched(program, chosen.instruction, name, y0, y1, chosen.rows.accumulates)
 
 
 def instruction_rows(instruction: Loop, accumulates: bool = False) -> int:

@@ -1,0 +1,176 @@
+"""Segments: which layers run whole, which row by row, and which of these together.
+
+Enters: `Layers` in an order. Leaves: `Segments`, with the bytes alive at the worst step and the instructions that division costs.
+Invariant: segments cover the layers in order; searches are limited by a count of steps, never by time, so that the same Program always
+gets the same segments.
+
+The peak of a division is the largest of its segments' peaks, so the least peak is a shortest-path problem whose lengths are joined by
+`max`; among divisions with no larger peak the one with fewest instructions is another.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from typing import TYPE_CHECKING
+
+from aot.graph.primitive import Call, Control
+from aot.lower.plan import Schedule, Step
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from aot.lower.implementation import Implementation
+    from aot.lower.streaming import Layers, Walk
+
+MAX_STEPS = 2_000_000
+"""Steps walked through, over all segments that are tried."""
+_STEP_INSTRUCTIONS = 60
+"""For a step beyond a layer's first, where its kernel does not say: the call, and the setting up of its loops."""
+_ELEMENT_INSTRUCTIONS = 6
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Layers [first, end). walk: their steps, row by row; None for a single layer that runs whole. instructions: more than whole."""
+
+    first: int
+    end: int
+    peak_nbytes: int
+    instructions: int = 0
+    walk: Walk | None = None
+
+
+@dataclass(frozen=True)
+class Segments:
+    """A division of all layers."""
+
+    parts: tuple[Segment, ...]
+
+    @property
+    def peak_nbytes(self) -> int:
+        return max((part.peak_nbytes for part in self.parts), default=0)
+
+    @property
+    def instructions(self) -> int:
+        """What division is expected to cost."""
+        return sum(part.instructions for part in self.parts)
+
+    def __str__(self) -> str:
+        texts = []
+        for part in self.parts:
+            span = f"{part.first}..{part.end - 1}" if part.end - part.first > 1 else str(part.first)
+            texts.append(span if part.walk is None else f"[{span} in {len(part.walk.steps)} steps]")
+        return " ".join(texts)
+
+
+class Divisions:
+    """All segments that do not need more memory than running layer by layer."""
+
+    def __init__(self, layers: Layers) -> None:
+        self.layers, self.count = layers, len(layers.layers)
+        self.ending: list[list[Segment]] = [[] for _ in range(self.count + 1)]
+        whole = [Segment(n, n + 1, layers.whole_peak(n)) for n in range(self.count)]
+        limit = max((one.peak_nbytes for one in whole), default=0)
+        for one in whole:
+            self.ending[one.end].append(one)
+        left = MAX_STEPS
+        for first in range(self.count):
+            for end in range(first + 1, self.count + 1):
+                if end - first > 1 and not layers.layers[end - 2].splits:
+                    break
+                cost = sum(len(layer.steps) for layer in layers.layers[first:end])
+                left -= cost
+                if left < 0:
+                    return
+                self._add(first, end, limit)
+
+    def _add(self, first: int, end: int, limit: int) -> None:
+        if end - first == 1 and not self.layers.layers[first].splits:
+            return
+        walk = self.layers.walk(first, end, limit)
+        if walk is not None:
+            extra = sum(extra_instructions(layer.implementation, len(layer.steps)) for layer in self.layers.layers[first:end])
+            self.ending[end].append(Segment(first, end, walk.peak_nbytes, extra, walk))
+
+    @cached_property
+    def least_peak(self) -> int:
+        """The smallest peak of all divisions."""
+        best = [0] * (self.count + 1)
+        for end in range(1, self.count + 1):
+            best[end] = min(max(best[one.first], one.peak_nbytes) for one in self.ending[end])
+        return best[-1]
+
+    @cached_property
+    def peaks(self) -> tuple[int, ...]:
+        """Peaks that a division can have, from the least on."""
+        every = {one.peak_nbytes for ending in self.ending for one in ending}
+        return tuple(sorted(peak for peak in every if peak >= self.least_peak))
+
+    def cheapest(self, peak_nbytes: int) -> Segments | None:
+        """The division with fewest instructions (then fewest layers run by rows) whose peak is at most this."""
+        best: list[tuple[int, int, Segment | None] | None] = [(0, 0, None), *[None] * self.count]
+        for end in range(1, self.count + 1):
+            for one in self.ending[end]:
+                before = best[one.first]
+                if before is None or one.peak_nbytes > peak_nbytes:
+                    continue
+                divided = 0 if one.walk is None else one.end - one.first + 1
+                found = (before[0] + one.instructions, before[1] + divided, one)
+                if best[end] is None or found[:2] < best[end][:2]:  # type: ignore[index]
+                    best[end] = found
+        if best[-1] is None:
+            return None
+        parts: list[Segment] = []
+        end = self.count
+        while end:
+            part = best[end][2]  # type: ignore[index]
+            assert part is not None
+            parts.append(part)
+            end = part.first
+        return Segments(tuple(reversed(parts)))
+
+
+def extra_instructions(one: Implementation, steps: int) -> int:
+    """What running an implementation in steps costs."""
+    return (steps - 1) * _STEP_INSTRUCTIONS
+
+
+def instructions(one: Implementation) -> int:
+    """What an implementation is expected to take, run whole."""
+    if one.cost is not None:
+        return one.cost.instructions
+    if isinstance(one.instruction, Call | Control):
+        return 0
+    return _ELEMENT_INSTRUCTIONS * prod((*one.instruction.space, *getattr(one.instruction, "window", ())))
+
+
+def scheduled(schedule: Schedule, layers: Layers, segments: Segments) -> Schedule:
+    """The schedule with its layers divided as the segments say."""
+    steps: list[Step] = []
+    by_rows: set[int] = set()
+    for part in segments.parts:
+        if part.walk is None:
+            steps += [schedule.steps[number] for number in range(part.first, part.end)]
+            continue
+        by_rows.update(range(part.first, part.end))
+        for number, at in part.walk.steps:
+            touches = layers.layers[number].steps[at]
+            steps.append(Step(layers.order[number], touches.y0, touches.y1))
+    scattered = frozenset(one.name for number, one in enumerate(layers.storages) if _may_scatter(layers, number, by_rows))
+    return Schedule(schedule.program, schedule.choices, tuple(steps), scattered)
+
+
+def _may_scatter(layers: Layers, number: int, by_rows: Collection[int]) -> bool:
+    """Whether every layer that touches a storage runs by rows and can take its rows one by one."""
+    one = layers.storages[number]
+    if one.rows < 2 or not one.nbytes or one.pinned or one.last == len(layers.layers):
+        return False
+    for at in (*one.readers, *one.writers):
+        layer = layers.layers[at]
+        names = {layers.program.storage(name) for name in layer.implementation.scatters}
+        single = all(high - low <= 1 for step in layer.steps for s, low, high in (*step.reads, *step.writes) if s == number)
+        if at not in by_rows or not layer.splits or not (single or one.name in names):
+            return False
+    return True
