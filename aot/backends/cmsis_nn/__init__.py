@@ -9,6 +9,7 @@ from __future__ import annotations
 from aot.backends.cmsis_nn import dsp, helium, swar, thumb1
 from aot.backends.cmsis_nn.endings import separate_endings
 from aot.lower.fuse import LOWER_PASSES
+from aot.lower.groups import split_groups
 from aot.lower.implementation import Backend
 from aot.lower.narrow import narrow_weights
 from aot.lower.signed import signed_bytes
@@ -21,6 +22,7 @@ BACKEND = Backend(
     passes=(
         (signed_bytes, "first: operators are still on their own, each with its type"),
         *LOWER_PASSES,
+        (split_groups, "after fusion: a layer's ending goes to each of its groups"),
         (narrow_weights, "then it is known which buffers are there, and who reads them"),
         (separate_endings, "last: weights are int8 now, and nothing more is fused behind a layer"),
     ),
