@@ -18,6 +18,7 @@ from functools import partial
 from rich.console import Console
 from rich.table import Table
 
+from aot.graph.ir import DType
 from aot.target import load_target
 from bench import page
 from bench.layers import LAYERS, cmsis_nn_instructions, our_instructions
@@ -34,7 +35,7 @@ def layer_counts(index: int, cpu: str, library: bool) -> dict[str, int]:
     """Instructions of a layer in the first two modes, and of CMSIS-NN's function for it."""
     layer = LAYERS[index]
     found, output = our_instructions(layer, cpu, MODES[:2])
-    if library:
+    if library and layer.dtype is DType.INT8:
         found[CMSIS_NN] = cmsis_nn_instructions(layer, cpu, output)
     return found
 

@@ -23,25 +23,31 @@ from aot.graph.ir import DType
 from aot.lower.tradeoff import Optimize
 from aot.run import RunResult, run_bundle
 from aot.target import Target, load_target
-from tests.cmsis_nn_sources import CmsisNn, cmsis_nn, run_tool
+from tests.cmsis_nn_sources import CmsisNn, Unavailable, cmsis_nn, run_tool
 from tests.one_operator import T, one_operator
 
-_INPUT, _OUTPUT_ZERO = (0.05, -128), -128  # as after a RELU
+_INPUT = {DType.INT8: (0.05, -128), DType.INT16: (0.0002, 0)}  # scale and zero point, as after a RELU
+_VALUES = {DType.INT8: (-64, 40), DType.INT16: (16000, 10000)}  # mean and deviation
 _SCRATCH_NBYTES = 64 * 1024
 
 
 @dataclass(frozen=True)
 class Layer:
-    """A layer with RELU and trained-looking weights. shape: of the input, (height, width, channels)."""
+    """A layer with RELU and trained-looking weights of int8. shape: of the input, (height, width, channels); dtype: of activations."""
 
     kind: Literal["conv", "depthwise", "dense"]
     shape: tuple[int, int, int]
     channels: int
     kernel: tuple[int, int] = (1, 1)
     stride: int = 1
+    dtype: DType = DType.INT8
 
     @property
     def name(self) -> str:
+        return self._name if self.dtype is DType.INT8 else f"{self._name}, {self.dtype}"
+
+    @property
+    def _name(self) -> str:
         if self.kind == "dense":
             return f"dense {self.shape[2]} -> {self.channels}"
         height, width, depth = self.shape
@@ -87,20 +93,25 @@ LAYERS = (
     Layer("depthwise", (12, 12, 32), 32, (5, 5)),
     Layer("dense", (1, 1, 640), 128),
     Layer("dense", (1, 1, 128), 128),
+    Layer("conv", (12, 12, 32), 64, dtype=DType.INT16),
+    Layer("conv", (16, 16, 32), 32, (3, 3), dtype=DType.INT16),
+    Layer("depthwise", (25, 5, 64), 64, (3, 3), dtype=DType.INT16),
+    Layer("dense", (1, 1, 640), 128, dtype=DType.INT16),
 )
 
 
 @dataclass(frozen=True, eq=False)
 class _Data:
-    """A layer's constants: weights as the operator's file has them, bias, scales."""
+    """A layer's constants: weights as the operator's file has them, bias, scales of the weights, the input and the output."""
 
     weights: np.ndarray
     bias: np.ndarray
     scales: np.ndarray
+    in_scale: float
     out_scale: float
 
     def multipliers(self) -> tuple[np.ndarray, np.ndarray]:
-        return quantise_multipliers(convolution_scales(_INPUT[0], self.scales.tolist(), self.out_scale))
+        return quantise_multipliers(convolution_scales(self.in_scale, self.scales.tolist(), self.out_scale))
 
 
 def _data(layer: Layer) -> _Data:
@@ -112,16 +123,22 @@ def _data(layer: Layer) -> _Data:
     whole = np.clip(np.round(weights / peak * 127), -127, 127).astype(np.int8)
     count = 1 if layer.kind == "dense" else layer.channels
     scales = generator.uniform(0.005, 0.01, count).astype(np.float32)
-    zero = np.round(whole.astype(np.int64).sum(axis=1) * (_INPUT[1] + 64))  # the input lies around -64
-    bias = (zero + generator.integers(-2000, 2001, layer.channels)).astype(np.int32)
+    (in_scale, in_zero), (mean, deviation) = _INPUT[layer.dtype], _VALUES[layer.dtype]
+    zero = whole.astype(np.int64).sum(axis=1) * (in_zero - mean)
+    bias = (zero + generator.integers(-50, 51, layer.channels) * deviation).astype(_bias_dtype(layer).np)
     if layer.kind == "depthwise":
         ordered = whole.T.reshape(1, *layer.kernel, layer.channels)
     elif layer.kind == "conv":
         ordered = whole.reshape(layer.channels, *layer.kernel, layer.shape[2])
     else:
         ordered = whole
-    spread = sqrt(layer.taps) * 40 * 37 * 0.0075 * _INPUT[0]
-    return _Data(ordered, bias, scales, float(np.float32(spread / 50)))
+    spread = sqrt(layer.taps) * deviation * 37 * 0.0075 * in_scale
+    most = 50 if layer.dtype is DType.INT8 else 50 * 256
+    return _Data(ordered, bias, scales, in_scale, float(np.float32(spread / most)))
+
+
+def _bias_dtype(layer: Layer) -> DType:
+    return DType.INT32 if layer.dtype is DType.INT8 else DType.INT64
 
 
 def model_of(layer: Layer) -> bytes:
@@ -131,11 +148,11 @@ def model_of(layer: Layer) -> bytes:
     input_shape = (1, layer.shape[2]) if dense else (1, *layer.shape)
     out_shape = (1, layer.channels) if dense else (1, *layer.out_shape)
     axis = 3 if layer.kind == "depthwise" else 0
-    bias_scales = (data.scales * np.float32(_INPUT[0])).tolist()
+    bias_scales, dtype = (data.scales * np.float32(data.in_scale)).tolist(), str(layer.dtype)
     inputs = [
-        T(input_shape, "int8", *_INPUT),
+        T(input_shape, dtype, *_INPUT[layer.dtype]),
         T(data.weights.shape, "int8", data.scales.tolist(), 0, data.weights, axis),
-        T(data.bias.shape, "int32", bias_scales, 0, data.bias),
+        T(data.bias.shape, str(_bias_dtype(layer)), bias_scales, 0, data.bias),
     ]
     settings: dict[str, object] = {"fused_activation_function": "RELU"}
     if not dense:
@@ -144,12 +161,13 @@ def model_of(layer: Layer) -> bytes:
     if layer.kind == "depthwise":
         settings |= {"depth_multiplier": 1}
     operator = {"conv": "CONV_2D", "depthwise": "DEPTHWISE_CONV_2D", "dense": "FULLY_CONNECTED"}[layer.kind]
-    return one_operator(operator, inputs, [T(out_shape, "int8", data.out_scale, _OUTPUT_ZERO)], settings)
+    return one_operator(operator, inputs, [T(out_shape, dtype, data.out_scale, _INPUT[layer.dtype][1])], settings)
 
 
 def input_of(layer: Layer) -> np.ndarray:
-    """Bytes around -64, of the input's shape."""
-    values = np.clip(np.random.default_rng(1).normal(-64, 40, layer.shape), -128, 127).astype(np.int8)
+    """Numbers as after a RELU, of the input's shape."""
+    low, high = _INPUT[layer.dtype][1], layer.dtype.limits[1]
+    values = np.clip(np.random.default_rng(1).normal(*_VALUES[layer.dtype], layer.shape), low, high).astype(layer.dtype.np)
     return values.reshape(1, -1) if layer.kind == "dense" else values[np.newaxis]
 
 
@@ -172,7 +190,9 @@ def our_instructions(layer: Layer, cpu: str, modes: Sequence[Optimize]) -> tuple
 
 
 def cmsis_nn_instructions(layer: Layer, cpu: str, expected: np.ndarray) -> int:
-    """Instructions of CMSIS-NN's function for the layer. Unavailable where it can't be had; InternalError if its output is another."""
+    """Instructions of CMSIS-NN's function for an int8 layer. Unavailable where it can't be had; InternalError if its output is another."""
+    if layer.dtype is not DType.INT8:
+        raise Unavailable(f"the package has no kernels for {layer.dtype}")
     target = load_target(cpu)
     result = run_bundle(_bundle(layer, target, _object(layer, cmsis_nn(target))), [input_of(layer)])
     if result.outputs[0].reshape(-1).tolist() != expected.reshape(-1).tolist():
@@ -208,7 +228,8 @@ def _source(layer: Layer) -> str:
     height, width, depth = layer.shape
     out_height, out_width, channels = layer.out_shape
     window = f"{{{layer.stride}, {layer.stride}}}, {{{layer.before(1)}, {layer.before(0)}}}, {{1, 1}}"
-    offsets, clamp = f"{-_INPUT[1]}, {_OUTPUT_ZERO}", "{-128, 127}"
+    zero = _INPUT[layer.dtype][1]
+    offsets, clamp = f"{-zero}, {zero}", "{-128, 127}"
     kernel_height, kernel_width = layer.kernel
     per_channel = "const cmsis_nn_per_channel_quant_params quant = {(int32_t *)multiplier, (int32_t *)shift};"
     if layer.kind == "conv":
@@ -222,7 +243,7 @@ def _source(layer: Layer) -> str:
     else:
         function = "arm_fully_connected_s8"
         quant = f"const cmsis_nn_per_tensor_quant_params quant = {{{multipliers[0]}, {shifts[0]}}};"
-        parameters = f"const cmsis_nn_fc_params params = {{{-_INPUT[1]}, 0, {_OUTPUT_ZERO}, {clamp}}};"
+        parameters = f"const cmsis_nn_fc_params params = {{{-zero}, 0, {zero}, {clamp}}};"
         filter_dims = f"{depth}, 1, 1, {channels}"
     return f"""
 #include "arm_nnfunctions.h"

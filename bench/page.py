@@ -75,8 +75,8 @@ _MODEL_COLUMNS = (
 _LAYERS = """## Layers
 
 Instructions for each multiply-accumulate (borders counted whole) of a layer alone, with RELU and weights spread like trained ones.
-Beside them CMSIS-NN's own functions, called for the same layer and counted in the same emulator: {cmsis}, compiled by arm-none-eabi-gcc
-with -O3. Both compute the same bytes, which is checked.
+Beside them CMSIS-NN's own functions, called for the same int8 layer and counted in the same emulator: {cmsis}, compiled by
+arm-none-eabi-gcc with -O3. Both compute the same bytes, which is checked.
 """
 
 
