@@ -69,7 +69,7 @@ class Implementation:
     overlap: for `reads` how `writes[0]`'s rows may lie on rows that a step reads last. scatters: of `reads` and `writes`, those of which
     a step may touch several rows that do not follow each other in memory: it then gets a table of their addresses.
     cost: what the kernel's author expects of it, for choosing among several; None: nothing is known. variant: what tells it from
-    the kernel's other implementations of the instruction.
+    the kernel's other implementations of the instruction. is_frugal: it gives up speed for flash, and is there only where flash is short.
     emit(function): fills the function's body; `function` is `aot.llvm.emission.KernelFunction`.
     """
 
@@ -89,6 +89,7 @@ class Implementation:
     notes: tuple[str, ...] = ()
     cost: Cost | None = None
     variant: str = ""
+    is_frugal: bool = False
 
     @property
     def constants_nbytes(self) -> int:

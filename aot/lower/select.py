@@ -101,24 +101,24 @@ def without_larger_workspace(program: Program, fields: Sequence[Field]) -> tuple
 
 
 def without_slower(fields: Sequence[Field]) -> tuple[Field, ...]:
-    """Without the candidates that are slower than the preferred one, unless they have clearly smaller constants: balanced code does not
-    become slower for the sake of its code alone."""
+    """Without the candidates that are slower than the preferred one, unless they have clearly smaller constants (balanced code does not
+    become slower for the sake of its code alone), and without frugal ones."""
     return tuple(replace(field, **_slower_apart(field)) for field in fields)
 
 
 def _slower_apart(field: Field) -> dict[str, Any]:
     first = field.candidates[0]
-    slower = {
-        id(one)
-        for one in field.candidates
-        if first.cost
-        and one.cost
-        and one.cost.instructions > first.cost.instructions
-        and one.constants_nbytes >= _CLEARLY_SMALLER * first.constants_nbytes
-    }
+    slower = {id(one) for one in field.candidates if one.is_frugal or _is_slower(one, first)}
     kept = tuple(one for one in field.candidates if id(one) not in slower)
     out = tuple((one, "slower, for the sake of less code") for one in field.candidates if id(one) in slower)
     return {"candidates": kept, "excluded": (*field.excluded, *out)}
+
+
+def _is_slower(one: Implementation, first: Implementation) -> bool:
+    """Whether it is slower for the sake of less code."""
+    if one.cost is None or first.cost is None or one.cost.instructions <= first.cost.instructions:
+        return False
+    return one.constants_nbytes >= _CLEARLY_SMALLER * first.constants_nbytes
 
 
 def _touched_nbytes(program: Program, one: Implementation) -> int:

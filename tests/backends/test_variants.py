@@ -64,6 +64,12 @@ LAYERS = (
     Case("conv", (1, 49, 10, 1), 64, (10, 4), (2, 2), padding=(4, 5, 1, 1)),
     Case("dense", (1, 1, 1, 640), 128),
     Case("dense", (1, 1, 1, 128), 128),
+    Case("conv", (1, 48, 48, 8), 16, (1, 1)),
+    Case("depthwise", (1, 25, 5, 64), padding=SAME),
+    Case("depthwise", (1, 48, 48, 8), padding=SAME),
+    Case("depthwise", (1, 6, 6, 128), padding=SAME),
+    Case("depthwise", (1, 48, 48, 16), stride=(2, 2), padding=(0, 1, 0, 1)),
+    Case("conv", (1, 96, 96, 1), 8, stride=(2, 2), padding=(0, 1, 0, 1)),
 )
 
 
@@ -78,7 +84,7 @@ def test_costs(case: Case) -> None:
         assert cost is not None
         outcome = emulator.run(program, implementation, M4, inputs)
         code = cost.code_nbytes + sum(nbytes for _, nbytes in cost.shared)
-        assert abs(cost.instructions / outcome.instructions - 1) < 0.06, implementation.variant
+        assert abs(cost.instructions / outcome.instructions - 1) < 0.07, implementation.variant
         assert abs(code - outcome.code_nbytes) < max(160, 0.25 * outcome.code_nbytes), implementation.variant
 
 

@@ -420,23 +420,41 @@ def _is_int32(x: int) -> bool:
 
 
 def _in_range(stage: Stage, form: Form) -> bool:
-    """Whether u, the offsets and their sums stay in int32 (int64 arrays hold them all exactly here)."""
+    return bool(_within(stage, form).all())
+
+
+def _within(stage: Stage, form: Form) -> np.ndarray:
+    """For each channel, whether u, the offsets and their sums stay in int32 (int64 arrays hold them all exactly here)."""
     limit = 1 << 31
     ends = np.stack([stage.acc_low, stage.acc_high], 1) + form.delta[:, None]
     u = np.where(form.multiplier[:, None] == 0, 0, ends * form.factor << form.pre[:, None])
     total = form.offset[:, None] + ((u * form.multiplier[:, None]) >> 32)
-    parts = (u, total, total + form.correction[:, None], form.offset, form.correction)
-    return all(((part >= -limit) & (part < limit)).all() for part in parts)
+    parts = (u, total, total + form.correction[:, None], form.offset[:, None], form.correction[:, None])
+    return np.all([((part >= -limit) & (part < limit)).all(1) for part in parts], axis=0)
 
 
-def _prove(stage: Stage, form: Form, thresholds: np.ndarray) -> None:
-    """Compare the form with the thresholds on both sides of each, and at the ends of the range: monotone functions that agree
-    there agree everywhere. (The signed form is monotone on either side of zero: -1 and 0 are compared too.)"""
+def agreement(stage: Stage, form: Form, thresholds: np.ndarray | None = None) -> np.ndarray:
+    """For each channel of a regular stage, whether a saturate or signed form is the definition on every reachable accumulator.
+
+    Both are compared on both sides of each threshold, and at the ends of the range: monotone functions that agree there agree
+    everywhere. (The signed form is monotone on either side of zero: -1 and 0 are compared too.)
+    """
+    thresholds = _thresholds(stage) if thresholds is None else thresholds
     low, high = stage.acc_low[:, None], stage.acc_high[:, None]
     around = np.concatenate([thresholds, thresholds - 1, low, high, np.full_like(low, -1), np.zeros_like(low)], 1)
     points = np.clip(around, low, high)
     expected = np.clip(tflite(stage, points), stage.low, stage.high)
-    if (apply(form, points) != expected).any() or not _in_range(stage, form):
+    return (apply(form, points) == expected).all(1) & _within(stage, form)
+
+
+def clamp_of(stage: Stage) -> tuple[int, int] | None:
+    """The clamp of a regular stage that saturation to int8 does not already do."""
+    return _levels(stage)[1]
+
+
+def _prove(stage: Stage, form: Form, thresholds: np.ndarray) -> None:
+    """InternalError if the form is not the definition."""
+    if not agreement(stage, form, thresholds).all():
         raise InternalError(f"requantisation: {form} differs from the definition")
 
 

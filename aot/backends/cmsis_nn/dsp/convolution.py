@@ -13,6 +13,7 @@ from math import prod
 
 import numpy as np
 
+from aot.backends.cmsis_nn.dsp.compact_pointwise import compact_pointwise
 from aot.backends.cmsis_nn.dsp.costs import core, gathered
 from aot.backends.cmsis_nn.dsp.finish import Finish, finish_block
 from aot.backends.cmsis_nn.dsp.gather import Patches, Pixels, gather_run
@@ -20,7 +21,7 @@ from aot.backends.cmsis_nn.dsp.packing import Packed, Tile, pack, paired, refusa
 from aot.backends.cmsis_nn.dsp.product import Core, Placement
 from aot.backends.cmsis_nn.dsp.spread import Spread, without_constants
 from aot.backends.cmsis_nn.fused import operands_of, overlaps, scatterable
-from aot.backends.cmsis_nn.operands import Layer, read_layer
+from aot.backends.cmsis_nn.operands import Layer, needed_rows, read_layer
 from aot.backends.cmsis_nn.shared import Body, digest, emit_body
 from aot.graph.ir import DType
 from aot.graph.primitive import Contract, Primitive
@@ -52,7 +53,9 @@ def claim_pointwise(program: Program, instruction: Primitive, target: Target) ->
         return layer
     if layer.geometry.kernel != (1, 1):
         return f"a {layer.geometry.kernel[0]}x{layer.geometry.kernel[1]} kernel, not 1x1"
-    return _implementations(program, layer, "conv 1x1")
+    usual = _implementations(program, layer, "conv 1x1")
+    reads, _ = operands_of(program, layer.instruction, layer.split.rest)
+    return usual if isinstance(usual, str) else (*usual, *compact_pointwise(layer, reads))
 
 
 def claim_convolution(program: Program, instruction: Primitive, target: Target) -> tuple[Implementation, ...] | str:
@@ -230,14 +233,6 @@ class _Plan:
     def needs(self, y0: int, y1: int) -> tuple[int, int]:
         """Input rows that output rows [y0, y1) read."""
         return needed_rows(self.layer, y0, y1)
-
-
-def needed_rows(layer: Layer, y0: int, y1: int) -> tuple[int, int]:
-    """Input rows [first, last) that output rows [y0, y1) of a layer read."""
-    g = layer.geometry
-    first = y0 * g.stride[0] - g.pad_top
-    last = (y1 - 1) * g.stride[0] - g.pad_top + (g.kernel[0] - 1) * g.dilation[0] + 1
-    return max(0, min(first, g.input[1] - 1)), max(min(last, g.input[1]), 1)
 
 
 def _plans(program: Program, layer: Layer, spread: Spread | None) -> list[_Plan]:

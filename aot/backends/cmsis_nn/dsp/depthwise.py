@@ -16,27 +16,30 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from aot.backends.cmsis_nn.dsp.columns import Columns
-from aot.backends.cmsis_nn.dsp.convolution import MOST_ROWS, TAKES, is_for_columns, needed_rows
+from aot.backends.cmsis_nn.dsp.compact_depthwise import compact_depthwise
+from aot.backends.cmsis_nn.dsp.convolution import MOST_ROWS, TAKES, is_for_columns
+from aot.backends.cmsis_nn.dsp.costs import fused, requantised
 from aot.backends.cmsis_nn.dsp.ending import Place, constant_count, constants_of_form, stage_of
 from aot.backends.cmsis_nn.fused import operands_of
-from aot.backends.cmsis_nn.operands import Layer, read_layer
+from aot.backends.cmsis_nn.operands import Layer, needed_rows, read_layer
 from aot.backends.cmsis_nn.requantise import Form, solve
 from aot.backends.cmsis_nn.requantise16 import solve16
-from aot.backends.cmsis_nn.shared import Body, Frame, emit_body
+from aot.backends.cmsis_nn.shared import Body, Frame, digest, emit_body
 from aot.graph.ir import DType
 from aot.graph.primitive import Primitive
 from aot.llvm.emission import KernelFunction
 from aot.llvm.types import I32, Value
-from aot.lower.implementation import Implementation, Rows
+from aot.lower.implementation import Cost, Implementation, Rows
 from aot.lower.inplace import elementwise_overwrites
 from aot.lower.program import Buffer, Program
 from aot.target import Target
 
+_CODE_NBYTES = {True: 1050, False: 700}  # two rows at a time or one, about
 _STRAIGHT_TAPS = 24  # SMLAD for each output that are emitted without a loop
 _STRAIGHT_WORDS = 9  # unpacked weights of a channel that are unpacked without a loop over kernel columns
 
 
-def claim_depthwise(program: Program, instruction: Primitive, target: Target) -> Implementation | str:
+def claim_depthwise(program: Program, instruction: Primitive, target: Target) -> tuple[Implementation, ...] | str:
     """Depthwise convolutions of any multiplier, kernel, stride, dilation and padding."""
     layer = _read(program, instruction, target)
     if isinstance(layer, str):
@@ -52,7 +55,8 @@ def claim_depthwise(program: Program, instruction: Primitive, target: Target) ->
     table = Buffer(f"{layer.instruction.out}.packed", DType.INT32, plan.table.shape, "constant", data=plan.table, align=4)
     reads, constants = operands_of(program, layer.instruction, layer.split.rest)
     kernel = f"depthwise {layer.geometry.kernel[0]}x{layer.geometry.kernel[1]}"
-    return Implementation(
+    how = "two rows at a time" if plan.is_paired else "one row at a time"
+    usual = Implementation(
         kernel=kernel,
         instruction=instruction,
         reads=reads,
@@ -63,8 +67,12 @@ def claim_depthwise(program: Program, instruction: Primitive, target: Target) ->
         overwrites=elementwise_overwrites(program, instruction),
         rows=Rows(layer.geometry.output[1], 2 if plan.is_paired else 1, lambda y0, y1: needed_rows(layer, y0, y1)),
         style="ordered",
-        notes=(str(plan.form), "two rows at a time" if plan.is_paired else "one row at a time"),
+        cost=plan.cost,
+        notes=(str(plan.form), how),
+        variant=how,
     )
+    frugal = compact_depthwise(layer, reads)
+    return (usual,) if isinstance(frugal, str) else (usual, frugal)
 
 
 def _read(program: Program, instruction: Primitive, target: Target) -> Layer | str:
@@ -97,6 +105,26 @@ class _Plan:
         if layer.split.rest is not None:
             return None
         return layer.geometry, layer.out, self.is_paired, self.columns, Place.of(self.form, 0, 1).code
+
+    @property
+    def cost(self) -> Cost:
+        """What the layer is expected to take."""
+        g, columns = self.layer.geometry, self.columns
+        images, height, width, _ = g.output
+        strips, loads = -(-height // columns.step), (columns.words + 1) // 2
+        gathered = len(columns.inside) * (columns.rows + columns.rows // 2 + loads + 0.4) + 12
+        at_once = min(3, width)
+        if self.is_paired:
+            summed = 2 * g.kernel[1] + (2 * g.kernel[1] + at_once - 1) / (2 * at_once)
+        else:
+            turn = 5 if columns.words * g.kernel[1] > _STRAIGHT_TAPS else 0
+            summed = g.kernel[1] * (columns.words + loads + (loads + turn) / at_once)
+        output = summed + requantised(self.form) + int(self.form.pre[0] > 0) + 3 + fused(self.layer)
+        unpacked = 1.5 * self.constants + g.kernel[1] * (1.5 * g.kernel[0] + loads) + 6
+        each = height * width * output + 10 * strips + unpacked
+        instructions = images * g.input[3] * (strips * gathered + 12 + g.multiplier * each) + 40
+        nbytes, code = _CODE_NBYTES[self.is_paired], self.code
+        return Cost(int(instructions), nbytes if code is None else 0, () if code is None else ((f"body {digest(code)}", nbytes),))
 
     @property
     def constants(self) -> int:

@@ -83,6 +83,10 @@ class Dsp:
         """LDRD of an aligned int64 (volatile)."""
         return self.volatile_load(self.at(pointer, offset), I64, 4)
 
+    def unsigned_byte(self, pointer: Value, offset: int = 0) -> Value:
+        """LDRB."""
+        return self.builder.zext(self.builder.load(self.at(pointer, offset), align=1, typ=I8), I32)
+
     def store_word(self, value: Value, pointer: Value, offset: int = 0) -> None:
         """STR, aligned (volatile: it keeps its place)."""
         self.volatile_store(value, self.at(pointer, offset), 4)
@@ -95,6 +99,13 @@ class Dsp:
             return
         upper = self.builder.shl(self.builder.zext(high, I64), I64(32))
         self.volatile_store(self.builder.or_(self.builder.zext(low, I64), upper), self.at(pointer, offset), 4)
+
+    def store_words(self, values: Sequence[Value], pointer: Value, offset: int = 0) -> None:
+        """Words side by side, by STRD where possible."""
+        for number in range(0, len(values) - 1, 2):
+            self.store_pair(values[number], values[number + 1], pointer, offset + 4 * number)
+        if len(values) % 2:
+            self.store_word(values[-1], pointer, offset + 4 * (len(values) - 1))
 
     def store_half(self, value: Value, pointer: Value, offset: int = 0) -> None:
         """STRH, aligned."""
@@ -172,6 +183,10 @@ class Dsp:
     def sxtb16_odd(self, x: Value) -> Value:
         """Bytes 1 and 3, sign-extended to halves: SXTB16 with ROR #8."""
         return self.sxtb16(self._rotated(x))
+
+    def signed_half(self, x: Value) -> Value:
+        """SXTH: the low half."""
+        return self.builder.sext(self.builder.trunc(x, I16), I32)
 
     def sxtab16(self, acc: Value, x: Value) -> Value:
         """Halves of acc + bytes 0 and 2."""

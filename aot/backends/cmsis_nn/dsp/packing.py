@@ -17,6 +17,8 @@ from typing import Literal
 
 import numpy as np
 
+from aot.backends.cmsis_nn.dsp.compact import NBYTES as COMPACT_NBYTES
+from aot.backends.cmsis_nn.dsp.compact import Compact, compact
 from aot.backends.cmsis_nn.dsp.ending import Place, constant_count, constants_of_form, stage_of
 from aot.backends.cmsis_nn.operands import Layer
 from aot.backends.cmsis_nn.requantise import Form, Stage, solve, sums, unified, varies
@@ -58,7 +60,8 @@ class Tile:
 @dataclass(frozen=True)
 class Packed:
     """Packed weights and how they are packed. `channels`: the channel at each place, the last one twice where their number is
-    odd. common: one pair's requantisation constants serve all and stand before the first group."""
+    odd. common: one pair's requantisation constants serve all and stand before the first group. compact: instead of biases and
+    constants, channels have six bytes at the start of their group."""
 
     channels: tuple[int, ...]
     interleaved: bool
@@ -66,6 +69,7 @@ class Packed:
     tile: Tile
     data: np.ndarray
     common: bool = False
+    compact: Compact | None = None
 
     @property
     def groups(self) -> int:
@@ -92,7 +96,9 @@ class Packed:
 
     @property
     def header_nbytes(self) -> int:
-        """Biases at the start of a group."""
+        """Biases at the start of a group, or all that compact channels have beside weights."""
+        if self.compact is not None:
+            return 2 * COMPACT_NBYTES * self.tile.pairs
         return (16 if self.is_long else 8) * self.tile.pairs
 
     @property
@@ -102,7 +108,8 @@ class Packed:
 
     @property
     def constant_count(self) -> int:
-        return constant_count(self.form)
+        """Words of a channel behind a group's weights."""
+        return constant_count(self.form) if self.compact is None else 0
 
     @property
     def code(self) -> tuple:
@@ -113,6 +120,7 @@ class Packed:
             self.is_odd,
             self.way,
             self.common,
+            self.compact is not None,
             tuple(place.code for place in self.places),
         )
 
@@ -197,6 +205,21 @@ def replicated(form: Form, count: int) -> Form:
         name: np.repeat(getattr(form, name), count) for name in ("pre", "delta", "multiplier", "offset", "correction", "right")
     }
     return replace(form, left=None if form.left is None else np.repeat(form.left, count), **arrays)
+
+
+def pack_compact(layer: Layer, order: np.ndarray, tile: Tile) -> Packed | None:
+    """Pack with six bytes a channel, interleaved; None where that can't be. Tiles have one pair."""
+    channels = paired(len(layer.bias))
+    stage = stage_of(layer, channels)
+    found = compact(stage, layer.folded_bias[list(channels)])
+    weights = layer.weights.reshape(len(layer.bias), -1)[list(channels)]
+    if found is None or not _all_fit(stage, weights):
+        return None
+    low, high = found.halves[0::2] & 0xFFFF, found.halves[1::2]
+    header = np.stack([found.words[0::2], found.words[1::2], low | high << 16], 1)
+    words = _interleaved(_ordered(weights, order, 2 * tile.words))
+    data = _grouped(header, words.reshape(len(header), -1, 1), np.zeros((len(channels), 0), np.int64), tile)
+    return Packed(channels, True, found.form, tile, data, compact=found)
 
 
 def _solved(stage: Stage, weights: np.ndarray, live: np.ndarray) -> tuple[Form, bool]:

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 
 from llvmlite import ir
 
+from aot.backends.cmsis_nn.dsp.compact import Channel
+from aot.backends.cmsis_nn.dsp.ending import constant_count
 from aot.backends.cmsis_nn.dsp.instructions import Dsp
 from aot.backends.cmsis_nn.dsp.packing import Packed
 from aot.backends.cmsis_nn.shared import digest
@@ -65,15 +67,22 @@ class Core:
         def build(function: ir.Function) -> None:
             inner = Dsp(dsp.function, ir.IRBuilder(function.append_basic_block("entry")))
             weights, slots, out, *numbers = function.args
-            here = Placement(weights, slots, out, numbers[2] if numbers else place.pixel_step, *numbers[3:])
+            step = numbers[2] if numbers else place.pixel_step
+            if self.packed.compact is None:
+                here = Placement(weights, slots, out, step, *numbers[3:])
+            else:
+                here = Placement(weights, slots, out, step, rounding=numbers[3], right=numbers[4])
             self._emit(inner, here, *numbers[:2])
             inner.builder.ret_void()
 
         key, numbers = (self.pixels, self.stride, self.unroll, self.places, self.step, self.partial, self.packed.code), []
         if self.is_long:
+            groups = I32(self.packed.groups) if place.groups is None else place.groups
             turns = I32(self.turns) if place.turns is None else place.turns
-            numbers = [I32(self.packed.groups), turns, I32(place.pixel_step)]
+            step = I32(place.pixel_step) if isinstance(place.pixel_step, int) else place.pixel_step
+            numbers = [groups, turns, step]
             numbers += [place.before, place.after] if self.partial else []
+            numbers += [] if self.packed.compact is None else [place.rounding, place.right]
         else:
             key += (self.packed.groups, place.pixel_step)
         type = ir.FunctionType(ir.VoidType(), [POINTER] * 3 + [I32] * len(numbers))
@@ -83,18 +92,22 @@ class Core:
     def _emit(self, dsp: Dsp, place: Placement, groups: int | Value = 0, turns: int | Value = 0) -> None:
         """Loop over the channel groups; `groups` and `turns` where they are not known to the code."""
         pairs = self.packed.tile.pairs
-        busy = self._sum_registers > 4 and not self.is_long
+        busy = self._sum_registers > 4 and (not self.is_long or self.packed.compact is not None)
         kept = _Kept(dsp, [place.out], busy)
         first, common = self._common(dsp, place.weights)
+        near = common if self.packed.compact else None
         with dsp.repeat(groups or self.packed.groups, [first, *kept.start]) as carried:
             weights, *values = carried.values
-            sums, constants = self._sums(dsp, weights, place, turns or self.turns)
+            sums, constants = self._sums(dsp, weights, place, turns or self.turns, near)
             (out,) = kept.read(values)
             behind = self._finish(dsp, place, sums, (constants, common), out, carried.index)
             carried.next = (behind, *kept.write([dsp.at(out, 2 * pairs * self.packed.element_nbytes)]))
 
     def _common(self, dsp: Dsp, table: Value) -> tuple[Value, Value | None]:
-        """The first group, and the constants that all groups have in common, brought to the stack: there they need no pointer."""
+        """The first group, and the constants that all groups have in common, brought to the stack: there they need no pointer; or the
+        place there for those of a compact pair."""
+        if self.packed.compact:
+            return table, dsp.stack(4)
         if not self.packed.common:
             return table, None
         count = 2 * self.packed.constant_count
@@ -103,10 +116,27 @@ class Core:
             dsp.store_word(word, near, 4 * number)
         return dsp.at(table, 4 * count), near
 
-    def _sums(self, dsp: Dsp, weights: Value, place: Placement, turns: int | Value) -> tuple[list[list[Value]], Value]:
-        """The accumulators [place][pixel] of a group, and where its constants lie."""
+    def _unpacked(self, dsp: Dsp, weights: Value, place: Placement, near: Value) -> list[Value]:
+        """The biases of a compact pair; its constants go to the stack."""
+        builder = dsp.builder
+        first, second, halves = dsp.words(weights, 0, 3)
+        channels = [
+            Channel(dsp, word, half, place.rounding)
+            for word, half in ((first, dsp.signed_half(halves)), (second, builder.ashr(halves, I32(16))))
+        ]
+        for number, channel in enumerate(channels):
+            dsp.store_pair(channel.multiplier, channel.offset, near, 8 * number)
+        first, second = (channel.bias for channel in channels)
+        return [builder.add(second, builder.shl(first, I32(8))), second]
+
+    def _sums(
+        self, dsp: Dsp, weights: Value, place: Placement, turns: int | Value, near: Value | None
+    ) -> tuple[list[list[Value]], Value]:
+        """The accumulators [place][pixel] of a group, and where its constants lie. near: where those of a compact pair go."""
         tile, header = self.packed.tile, self.packed.header_nbytes
-        if self.packed.is_long:
+        if near is not None:
+            biases = self._unpacked(dsp, weights, place, near)
+        elif self.packed.is_long:
             biases = [dsp.long(weights, 8 * number) for number in range(2 * tile.pairs)]
         else:
             biases = dsp.words(weights, 0, 2 * tile.pairs)
@@ -204,8 +234,7 @@ class Core:
         packed, nbytes = self.packed, self.packed.element_nbytes
         own, common = constants
         for pair in range(packed.tile.pairs):
-            count = packed.constant_count
-            words = dsp.words(own, 8 * pair * count, 2 * count) if common is None else dsp.words(common, 0, 2 * count)
+            words = self._words(dsp, place, pair, constants)
             is_last = packed.is_odd and pair == packed.tile.pairs - 1
             step = self._step(dsp, groups_left) if is_last else nbytes
             start = dsp.at(out, 2 * pair * nbytes)
@@ -214,13 +243,25 @@ class Core:
                 if packed.interleaved:
                     first = dsp.builder.sub(first, second)
                 values = [
-                    packed.places[0].requantise(dsp, first, packed.interleaved, words[:count]),
-                    packed.places[1].requantise(dsp, second, False, words[count:]),
+                    packed.places[0].requantise(dsp, first, packed.interleaved, words[0]),
+                    packed.places[1].requantise(dsp, second, False, words[1]),
                 ]
                 dsp.store_element(values[0], start, nbytes)
                 dsp.store_element(values[1], dsp.at(start, step), nbytes)
                 start = dsp.at(start, place.pixel_step)
         return dsp.at(own, 8 * packed.tile.pairs * packed.constant_count) if common is None else own
+
+    def _words(
+        self, dsp: Dsp, place: Placement, pair: int, constants: tuple[Value, Value | None]
+    ) -> tuple[list[Value], list[Value]]:
+        """What requantises each place of a pair."""
+        own, common = constants
+        count = constant_count(self.packed.form)
+        if self.packed.compact:
+            words = dsp.words(common, 0, 4)
+            return [*words[:2], place.right], [*words[2:], place.right]
+        words = dsp.words(own, 8 * pair * count, 2 * count) if common is None else dsp.words(common, 0, 2 * count)
+        return words[:count], words[count:]
 
     def _step(self, dsp: Dsp, groups_left: Value) -> int | Value:
         """Bytes from a pair's first channel to its second: 0 in the last group of an odd number of channels (both are the same one)."""
@@ -259,7 +300,8 @@ class _Kept:
 class Placement:
     """Where a core reads and writes. out: the first pixel's first channel; pixels are `pixel_step` bytes apart.
 
-    Of a partial core: bytes of a group's weights left out before and after its `turns`.
+    Of a partial core: bytes of a group's weights left out before and after its `turns`. turns, groups: where they are not known at
+    compile time. rounding, right: what compact channels are read with.
     """
 
     weights: Value
@@ -269,3 +311,6 @@ class Placement:
     before: int | Value = 0
     after: int | Value = 0
     turns: Value | None = None
+    groups: Value | None = None
+    rounding: Value | None = None
+    right: Value | None = None

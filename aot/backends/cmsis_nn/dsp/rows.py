@@ -25,7 +25,6 @@ from aot.backends.cmsis_nn.dsp.convolution import (
     block_instructions,
     code_share,
     is_for_columns,
-    needed_rows,
 )
 from aot.backends.cmsis_nn.dsp.finish import Finish, finish_block
 from aot.backends.cmsis_nn.dsp.gather import Patches, Pixels, gather_run, run_order, run_words
@@ -33,7 +32,7 @@ from aot.backends.cmsis_nn.dsp.instructions import REACH, Dsp
 from aot.backends.cmsis_nn.dsp.packing import Packed, Tile, pack, paired
 from aot.backends.cmsis_nn.dsp.product import Core, Placement
 from aot.backends.cmsis_nn.fused import operands_of, overlaps, scatterable
-from aot.backends.cmsis_nn.operands import Layer, read_layer
+from aot.backends.cmsis_nn.operands import Layer, needed_rows, read_layer
 from aot.backends.cmsis_nn.shared import Body, digest, emit_body
 from aot.graph.ir import DType
 from aot.graph.primitive import Geometry, Primitive

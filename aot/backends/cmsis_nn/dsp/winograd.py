@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 
 from llvmlite import ir
 
-from aot.backends.cmsis_nn.dsp.convolution import needed_rows
 from aot.backends.cmsis_nn.dsp.costs import fused, requantised
 from aot.backends.cmsis_nn.dsp.ending import Place, constant_count
 from aot.backends.cmsis_nn.dsp.finish import Finish, finish_block
@@ -25,7 +24,7 @@ from aot.backends.cmsis_nn.dsp.packing import paired
 from aot.backends.cmsis_nn.dsp.winograd_input import Tiles
 from aot.backends.cmsis_nn.dsp.winograd_weights import BANDS, POSITIONS, PRE, Winograd, pack, solved
 from aot.backends.cmsis_nn.fused import operands_of
-from aot.backends.cmsis_nn.operands import Layer, read_layer
+from aot.backends.cmsis_nn.operands import Layer, needed_rows, read_layer
 from aot.backends.cmsis_nn.shared import Body, digest, emit_body
 from aot.graph.ir import DType
 from aot.graph.primitive import Primitive

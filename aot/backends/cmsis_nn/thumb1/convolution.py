@@ -17,11 +17,10 @@ from math import prod
 
 import numpy as np
 
-from aot.backends.cmsis_nn.dsp.convolution import needed_rows
 from aot.backends.cmsis_nn.dsp.ending import word32
 from aot.backends.cmsis_nn.dsp.gather import Patches
 from aot.backends.cmsis_nn.fused import operands_of
-from aot.backends.cmsis_nn.operands import Layer, read_layer
+from aot.backends.cmsis_nn.operands import Layer, needed_rows, read_layer
 from aot.backends.cmsis_nn.shared import Body, Frame, emit_body
 from aot.backends.cmsis_nn.thumb1.packing import Packed, pack
 from aot.backends.cmsis_nn.thumb1.refusal import refusal

@@ -19,10 +19,9 @@ from math import prod
 
 import numpy as np
 
-from aot.backends.cmsis_nn.dsp.convolution import needed_rows
 from aot.backends.cmsis_nn.dsp.ending import stage_of, word32
 from aot.backends.cmsis_nn.fused import operands_of
-from aot.backends.cmsis_nn.operands import Layer, read_layer
+from aot.backends.cmsis_nn.operands import Layer, needed_rows, read_layer
 from aot.backends.cmsis_nn.shared import Body, Frame, emit_body
 from aot.backends.cmsis_nn.swar import lanes
 from aot.backends.cmsis_nn.thumb1.refusal import refusal

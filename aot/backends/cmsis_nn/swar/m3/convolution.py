@@ -11,10 +11,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
-from aot.backends.cmsis_nn.dsp.convolution import needed_rows
 from aot.backends.cmsis_nn.dsp.gather import Patches
 from aot.backends.cmsis_nn.fused import operands_of
-from aot.backends.cmsis_nn.operands import Layer, read_layer
+from aot.backends.cmsis_nn.operands import Layer, needed_rows, read_layer
 from aot.backends.cmsis_nn.shared import Body, digest, emit_body
 from aot.backends.cmsis_nn.swar.m3.gather import gather_pair, gather_pixels, gather_windows
 from aot.backends.cmsis_nn.swar.m3.packing import Packed, pack

@@ -16,10 +16,9 @@ from itertools import groupby
 
 import numpy as np
 
-from aot.backends.cmsis_nn.dsp.convolution import needed_rows
 from aot.backends.cmsis_nn.dsp.ending import Place, constant_count, constants_of_form, word32
 from aot.backends.cmsis_nn.fused import operands_of
-from aot.backends.cmsis_nn.operands import Layer, read_layer
+from aot.backends.cmsis_nn.operands import Layer, needed_rows, read_layer
 from aot.backends.cmsis_nn.requantise import Form
 from aot.backends.cmsis_nn.shared import Body, Frame, digest, emit_body
 from aot.backends.cmsis_nn.swar.m3.packing import solved

@@ -1,0 +1,133 @@
+"""Six bytes a channel: bias and requantisation for kernels that trade some speed for flash, and the sizes that their code reads.
+
+Enters: a `Stage` and biases, or a layer's numbers. Leaves: `Compact` (a form, and its bytes), `Numbers` (a table's first bytes), and
+the instructions that read them.
+Invariant: a channel is stored in six bytes only if the form that they are read as has been proved equal to TFLite's definition.
+
+A channel's multiplier is TFLite's, shifted such that all channels of a layer end with the same shift, to 28 bits; its bias has 20.
+TFLite rounds twice: first the product, at a place of its own for each channel, then the sum. The second rounding is half of the last
+place and the same for all channels; the first one is worth 128 >> CLZ(multiplier), as the leading zeros are what a channel was shifted by.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from llvmlite import ir
+
+from aot.backends.cmsis_nn.dsp.instructions import Dsp
+from aot.backends.cmsis_nn.requantise import Form, Stage, agreement, clamp_of, is_regular
+from aot.llvm.types import I1, I16, I32, Value
+
+NBYTES = 6
+_PRE = 8  # accumulators are shifted left by it: an offset then has bits enough for both roundings
+_DROPPED = 3  # low bits that a multiplier of 31 bits lacks
+_LOW = 4  # bits of a bias in the multiplier's word
+_LARGEST = 1 << 19  # biases are less
+_TRIED = (0, 1, -1, 2, -2)  # multipliers next to the nearest
+_ROUNDING = 128  # the first rounding, of a multiplier without leading zeros
+
+
+@dataclass(frozen=True)
+class Compact:
+    """A layer's channels. form: what they are read as. right: the shift at the end. bias: of a sum over raw inputs."""
+
+    form: Form
+    right: int
+    bias: np.ndarray
+
+    @property
+    def words(self) -> np.ndarray:
+        """(channels,): multiplier, and the low bits of the bias."""
+        return self.form.multiplier << 1 | (self.bias & ((1 << _LOW) - 1))
+
+    @property
+    def halves(self) -> np.ndarray:
+        """(channels,): the other bits of the bias."""
+        return self.bias >> _LOW
+
+
+def compact(stage: Stage, bias: np.ndarray) -> Compact | None:
+    """The channels in six bytes each; None where a layer has one that can't be."""
+    reach = np.maximum(-stage.acc_low, stage.acc_high).max()
+    if not is_regular(stage) or reach << _PRE >= 1 << 31 or bias.min() < -_LARGEST or bias.max() >= _LARGEST:
+        return None
+    down = stage.shift.max() - stage.shift
+    right = _PRE - 1 - int(stage.shift.max())
+    if not 1 <= right <= 30:
+        return None
+    nearest = ((stage.multiplier >> down) + (1 << (_DROPPED - 1))) >> _DROPPED
+    zeros = np.zeros(stage.channels, np.int64)
+    clamp, pre = clamp_of(stage), zeros + _PRE
+    form = Form("saturate", pre, zeros, zeros, zeros, zeros, zeros + right - _PRE, False, clamp)
+    done = np.zeros(stage.channels, bool)
+    for step in _TRIED:
+        multiplier = np.clip(nearest + step, 1, (1 << (31 - _DROPPED)) - 1) << _DROPPED
+        multiplier = np.where(done, form.multiplier, multiplier)
+        offset = (2 * stage.zero_point + 1 << (right - 1)) + (_ROUNDING >> _leading_zeros(multiplier))
+        form = replace(form, multiplier=multiplier, offset=offset)
+        done = agreement(stage, form)
+        if done.all():
+            return Compact(form, right, bias)
+    return None
+
+
+def _leading_zeros(words: np.ndarray) -> np.ndarray:
+    """Of 32 bits."""
+    return np.array([32 - int(word).bit_length() for word in words], np.int64)
+
+
+def rounding(dsp: Dsp, odd: Value, right: Value) -> Value:
+    """Zero point and second rounding, which all channels' offsets have, from a layer's numbers."""
+    return dsp.builder.shl(odd, dsp.builder.sub(right, I32(1)))
+
+
+class Channel:
+    """A channel's numbers in registers, from its six bytes and what `rounding` says."""
+
+    def __init__(self, dsp: Dsp, word: Value, half: Value, rounding: Value) -> None:
+        builder = dsp.builder
+        self.bias = builder.or_(builder.shl(half, I32(_LOW)), builder.and_(word, I32((1 << _LOW) - 1)))
+        self.multiplier = builder.lshr(builder.and_(word, I32(-1 << _LOW)), I32(1))
+        type = ir.FunctionType(I32, [I32, I1])
+        zeros = builder.call(dsp.function.intrinsic("llvm.ctlz.i32", type), [self.multiplier, I1(1)])
+        self.offset = builder.add(rounding, builder.lshr(I32(_ROUNDING), zeros))
+
+
+class Numbers:
+    """A layer's numbers at the start of its table, as int16, by which one code serves layers of all sizes."""
+
+    def __init__(self, **values: int) -> None:
+        self.values = values
+
+    @property
+    def fit(self) -> bool:
+        return all(-(1 << 15) <= value < 1 << 15 for value in self.values.values())
+
+    @property
+    def nbytes(self) -> int:
+        return -(-2 * len(self.values) // 4) * 4
+
+    @property
+    def data(self) -> bytes:
+        raw = np.array(list(self.values.values()), "<i2").tobytes()
+        return raw + bytes(self.nbytes - len(raw))
+
+    def address(self, dsp: Dsp, table: Value, name: str) -> Value:
+        """Where a number stands, low byte first."""
+        return dsp.at(table, 2 * list(self.values).index(name))
+
+    def read(self, dsp: Dsp, table: Value, name: str) -> Value:
+        """LDRSH, here and now: what is far from where it is needed would only take a register."""
+        return dsp.builder.sext(dsp.volatile_load(self.address(dsp, table, name), I16, 2), I32)
+
+
+def layer_numbers(stage: Stage, found: Compact) -> dict[str, int]:
+    """The numbers of a layer that `Channel` needs."""
+    return {"odd": 2 * stage.zero_point + 1, "right": found.right}
+
+
+def words_of(raw: bytes) -> np.ndarray:
+    """Bytes as a table of int32, padded."""
+    return np.frombuffer(raw + bytes(-len(raw) % 4), "<i4")
