@@ -27,8 +27,7 @@ def operands_of(program: Program, instruction: Contract, rest: Expr | None) -> t
 def overlaps(program: Program, layer: Layer, source: Overlap | None) -> tuple[tuple[str, Overlap], ...]:
     """How rows of a layer's output may lie on those that it reads: of its input as `source` says, of operands beside the output byte on
     byte, each of their elements being read just before the output's is stored."""
-    same: Overlap = "same"
-    beside = tuple((name, same) for name in elementwise_overwrites(program, layer.instruction))
+    beside: tuple[tuple[str, Overlap], ...] = tuple((name, "same") for name in elementwise_overwrites(program, layer.instruction))
     return beside if source is None else ((layer.instruction.left.buffer, source), *beside)
 
 

@@ -43,6 +43,7 @@ _MOST_UNROLL = 40
 _STRAIGHT = 64  # words of four slots that LDRD reaches
 _WIDE_STRAIGHT = 64  # words of four slots, or of a pair's int16 weights, that LDRD reaches
 _SHORT = (16, 8)
+_THROUGH_TABLE = 8  # instructions for each row of a window that is found through a table
 _LONG, _AMPLE_NBYTES = 24, 4096  # words from which a layer shares the code of longer ones, unless its share of code is ample
 
 
@@ -131,7 +132,7 @@ def _implementation(program: Program, layer: Layer, plan: _Plan, kernel: str) ->
         style="ordered",
         cost=plan.cost,
         notes=tuple(notes),
-        variant=tile.variant,
+        variant=tile.variant if plan.rows_per_step == 1 else f"{tile.variant}, two rows a step",
     )
 
 
@@ -199,24 +200,30 @@ class _Plan:
         """What the layer is expected to take."""
         layer, packed, pixels = self.layer, self.packed, self.tile.pixels
         images, height, width, _ = layer.geometry.output
-        lines, run = (height, width) if self.by_rows else (height // self.rows_per_step, width * self.rows_per_step)
-        blocks, left = divmod(run, pixels)
-        if not self.by_rows:
-            lines, run, (blocks, left) = 1, height * width, divmod(height * width, pixels)
+        lines, run = (height, width) if self.by_rows else (1, height * width)
         block, gather = core(layer, packed, pixels, pixels, self.tile.unroll), gathered(layer, self.patches, pixels)
         single, one = core(layer, packed, 1, pixels, self.tail_unroll), gathered(layer, self.patches, 1)
-        instructions = blocks * (block.instructions + gather.instructions + 12) + left * (single.instructions + one.instructions)
         spreading, code_nbytes = (self.spread.instructions, self.spread.code_nbytes) if self.spread else (0, 0)
-        instructions += run * spreading
+
+        def line(run: int) -> float:
+            blocks, left = divmod(run, pixels)
+            whole = blocks * (block.instructions + gather.instructions + 12)
+            return whole + left * (single.instructions + one.instructions) + run * spreading + 20
+
         own, body = int(gather.code_nbytes + code_nbytes + 120), self.code
+        each = self.rows_per_step * width
+        kernel_rows = layer.geometry.kernel[0]
+        through_table = _THROUGH_TABLE * kernel_rows * each if kernel_rows > 1 else 0
+        apart = height // self.rows_per_step * (line(each) + through_table) - lines * line(run)
         return Cost(
-            int(images * (lines * (instructions + 20) + 30)),
+            int(images * (lines * line(run) + 30)),
             own if body is None else 0,
             (
                 *([] if body is None else [(f"body {digest(body)}", own)]),
                 (self._core_name(pixels, self.tile.unroll), int(block.code_nbytes)),
                 *([(self._core_name(1, self.tail_unroll), int(single.code_nbytes))] if self.has_tail else []),
             ),
+            step_instructions=int(max(apart, 0) / max(height // self.rows_per_step - 1, 1)) + 20,
         )
 
     def _core_name(self, pixels: int, unroll: int) -> str:
@@ -236,8 +243,8 @@ class _Plan:
 
 
 def _plans(program: Program, layer: Layer, spread: Spread | None) -> list[_Plan]:
-    """The preferred plan, one with more straight code, one with less code, that layers of all sizes share, and one with int16 weights
-    where several pixels at a time, or activations of int16, pay for them."""
+    """The preferred plan, one with more straight code, one with less code, that layers of all sizes share, one with int16 weights
+    where several pixels at a time, or activations of int16, pay for them, and others for steps of single rows."""
     patches = Patches.of(layer)
     by_rows = bool(layer.rest_axes & layer.pixel_axes) or layer.out.row not in (0, layer.geometry.output[2] * layer.out.pixel)
     _, height, width, _ = layer.geometry.output
@@ -250,8 +257,9 @@ def _plans(program: Program, layer: Layer, spread: Spread | None) -> list[_Plan]
     straight = [(pixels, pairs, _STRAIGHT), *([(2, 2, 2 * _STRAIGHT)] if (2, 2) in choices and words >= _STRAIGHT else [])]
     solutions = {wide: solution(layer, wide) for wide in (False, True)}
 
-    def planned(tile: Callable[[bool], Tile], pixels: int) -> _Plan:
-        rows_per_step = 2 if not by_rows and height % 2 == 0 and width % pixels and 2 * width % pixels == 0 else 1
+    def planned(tile: Callable[[bool], Tile], pixels: int, single: bool = False) -> _Plan:
+        pairs_of_rows = not (by_rows or single) and height % 2 == 0 and width % pixels and 2 * width % pixels == 0
+        rows_per_step = 2 if pairs_of_rows else 1
         made = tile(_has_tail(layer, pixels, by_rows, rows_per_step))
         return _Plan(layer, patches, pack(layer, patches.order, made, solutions[made.wide]), by_rows, rows_per_step, spread)
 
@@ -267,7 +275,23 @@ def _plans(program: Program, layer: Layer, spread: Spread | None) -> list[_Plan]
         for most in _SHORT:
             wide = lambda tail, most=most: replace(equal_turns(words, pixels, pairs, most, tail, True), wide=True)  # noqa: E731
             plans.append(planned(wide, pixels))
-    return list({plan.tile: plan for plan in reversed(plans)}.values())[::-1]
+    if height > 1 and width % pixels and not by_rows:
+        for across, deep, most, wide in _single_rows(words, width, choices):
+            tile = replace(equal_turns(words, across, deep, most, width % across != 0, False), wide=wide)
+            plans.append(planned(lambda _, tile=tile: tile, across, True))
+    return list({(plan.tile, plan.rows_per_step): plan for plan in reversed(plans)}.values())[::-1]
+
+
+def _single_rows(words: int, width: int, choices: list[tuple[int, int]]) -> list[tuple[int, int, int, bool]]:
+    """Pixels, pairs, words of a turn and whether weights are int16, for steps of single rows that no block divides: the tiling that
+    leaves least to single pixels."""
+
+    def row(choice: tuple[int, int]) -> float:
+        left = width % choice[0] * words * (0.75 if choice[1] == 2 else 0)
+        return block_instructions(words, width, *choice) - left
+
+    pixels, pairs = min(choices, key=row)
+    return [(pixels, pairs, _STRAIGHT * pairs, False), *([(pixels, pairs, _WIDE_STRAIGHT // pairs, True)] if pixels > 1 else [])]
 
 
 def block_choices(words: int, channels: int, is_long: bool = False) -> list[tuple[int, int]]:

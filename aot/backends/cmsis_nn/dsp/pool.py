@@ -35,19 +35,21 @@ def claim_pool(program: Program, instruction: Primitive, target: Target) -> Impl
         return pool
     if pool.rows.taps * pool.columns.taps > _MOST_TAPS:
         return f"windows of {pool.rows.taps * pool.columns.taps} elements (at most {_MOST_TAPS})"
-    taps, outputs = pool.rows.taps * pool.columns.taps, prod(instruction.space)
+    reduce, taps = pool.instruction, pool.rows.taps * pool.columns.taps
     return Implementation(
-        kernel="average pool" if instruction.combine == "add" else "maximum pool",
+        kernel="average pool" if reduce.combine == "add" else "maximum pool",
         instruction=instruction,
         reads=activations(program, instruction),
-        writes=(instruction.out,),
+        writes=(reduce.out,),
         constants=generic_constants(program, instruction),
         emit=lambda function: _Emitter(function, pool).emit(),
         rows=Rows(pool.rows.count, 1, pool.rows.needs),
         scatters=(pool.load.buffer,) if pool.images == 1 and pool.rows.size > 1 and pool.rows.count > 1 else (),
-        overlap=((pool.load.buffer, "forward"),) if pool.runs_forward and program[instruction.out].dtype.nbytes == 1 else (),
+        overlap=((pool.load.buffer, "forward"),) if pool.runs_forward and program[reduce.out].dtype.nbytes == 1 else (),
         style="ordered",
-        cost=Cost(int(outputs * (1.4 * taps + 12)), 500, step_instructions=20 + 6 * pool.columns.count * -(-pool.depth // 8)),
+        cost=Cost(
+            int(prod(reduce.space) * (1.4 * taps + 12)), 500, step_instructions=20 + 6 * pool.columns.count * -(-pool.depth // 8)
+        ),
         notes=("eight channels at a time",),
     )
 

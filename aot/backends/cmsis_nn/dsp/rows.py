@@ -234,20 +234,15 @@ def _row_instructions(layer: Layer, shape: _Shape) -> float:
     product = pairs * block_instructions(tile.words, g.output[2], tile.pixels, tile.pairs)
     turns = blocks * pairs / tile.pairs * tile.turns * _TURN
     fresh = min(g.stride[0], shape.height)
-    expanded = fresh * _expansion(shape)
+    expanded = fresh * (shape.span * (4.2 * shape.words + 6) + 40)
     moved = 1.4 * (shape.height - fresh) * shape.row_nbytes / 4
     return product + turns + blocks * 14 + expanded + moved
-
-
-def _expansion(shape: _Shape) -> float:
-    """What expanding a row is expected to take."""
-    return shape.span * (4.2 * shape.words + 6) + 40
 
 
 def _again_instructions(shape: _Shape) -> float:
     """What a step takes besides its rows: those that the step before had expanded are expanded again, not moved."""
     again = shape.height - min(shape.geometry.stride[0], shape.height)
-    return again * (_expansion(shape) - 1.4 * shape.row_nbytes / 4) + 40
+    return again * (shape.span * (2.8 * shape.words + 4) + 30 - 1.4 * shape.row_nbytes / 4) + 40
 
 
 def _window_instructions(layer: Layer) -> float:
