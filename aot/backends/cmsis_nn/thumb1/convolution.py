@@ -39,7 +39,7 @@ _FARTHEST = 65535  # offset in a table of bytes or halfwords
 
 def claim_convolution(program: Program, instruction: Primitive, target: Target) -> tuple[Implementation, ...] | str:
     """Convolutions of any kernel, stride, dilation and padding."""
-    layer = refusal(target) or read_layer(program, instruction, target, "conv")
+    layer = refusal(target) or read_layer(program, instruction, target, "conv", sums=True)
     if isinstance(layer, str):
         return layer
     return _implementations(program, layer, f"conv {layer.geometry.kernel[0]}x{layer.geometry.kernel[1]}")
@@ -47,7 +47,7 @@ def claim_convolution(program: Program, instruction: Primitive, target: Target) 
 
 def claim_dense(program: Program, instruction: Primitive, target: Target) -> tuple[Implementation, ...] | str:
     """Fully connected layers on any number of rows: a convolution whose pixels are the rows."""
-    layer = refusal(target) or read_layer(program, instruction, target, "dense")
+    layer = refusal(target) or read_layer(program, instruction, target, "dense", sums=True)
     return layer if isinstance(layer, str) else _implementations(program, layer, "dense")
 
 

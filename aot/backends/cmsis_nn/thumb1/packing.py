@@ -41,7 +41,7 @@ def pack(layer: Layer) -> tuple[Packed, Packed]:
     """The table with words, and the one with bytes."""
     channels, depth = len(layer.bias), prod(layer.weights.shape[1:])
     weights = layer.weights.reshape(channels, depth)
-    rescaling = solve(stage_of(layer, range(channels)), layer.folded_bias)
+    rescaling = None if layer.is_sums else solve(stage_of(layer, range(channels)), layer.folded_bias)
     groups = lanes.partition(weights)
     return _packed(weights, groups, rescaling, False), _packed(weights, groups, rescaling, True)
 

@@ -32,7 +32,7 @@ from aot.target import Target
 
 def claim_dense(program: Program, instruction: Primitive, target: Target) -> Implementation | str:
     """Fully connected layers on any number of rows, one by one."""
-    layer = refusal(target) or read_layer(program, instruction, target, "dense")
+    layer = refusal(target) or read_layer(program, instruction, target, "dense", sums=True)
     if isinstance(layer, str):
         return layer
     return _implementation(program, layer)

@@ -13,7 +13,7 @@ import numpy as np
 
 from aot.backends.cmsis_nn.dsp.ending import Place, constant_count, constants_of_form, stage_of, word32
 from aot.backends.cmsis_nn.operands import Layer
-from aot.backends.cmsis_nn.requantise import Form, solve, varies
+from aot.backends.cmsis_nn.requantise import Form, solve, sums, varies
 from aot.backends.cmsis_nn.swar.m3.product import Block, starts
 
 
@@ -79,6 +79,8 @@ def pack(layer: Layer, stride: int) -> Packed:
 def solved(layer: Layer) -> tuple[Form, np.ndarray]:
     """The requantisation of all channels alike, and which channels' accumulators matter."""
     count = len(layer.bias)
+    if layer.is_sums:
+        return sums(count), np.ones(count, bool)
     stage = stage_of(layer, range(count))
     form = solve(stage, (np.zeros(count, np.int64), np.full(count, 8)))
     return form, np.ones(count, bool) if form.kind == "exact" else varies(stage)
