@@ -125,7 +125,7 @@ class KernelFunction:
             raise InternalError(f"{self.implementation.kernel}: %{name} is not a parameter of the function")
         return self.pointers[name]
 
-    def row(self, name: str, number: Value, builder: Builder | None = None) -> Value:
+    def row(self, name: str, number: Value, builder: Builder = None) -> Value:
         """The first byte of a row (int32) that the buffer has."""
         builder = self.builder if builder is None else builder
         if name in self.scattered:

@@ -8,7 +8,7 @@ Invariant: nothing is read or written before all checks have passed; after a ker
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from llvmlite import ir
@@ -16,14 +16,17 @@ from llvmlite import ir
 from aot.errors import InternalError
 from aot.graph.primitive import Control
 from aot.llvm.constants import BLOCK_ALIGN, Pool, offset_pointer
-from aot.llvm.types import I8, I32, POINTER, Builder, Value
-from aot.lower.blocks import ends
+from aot.llvm.runs import Numbers, Run, emit_run, find_run
+from aot.llvm.types import I8, I32, POINTER, Builder, Value, known_integer
+from aot.lower.blocks import blocks, ends
 
 if TYPE_CHECKING:
     from aot.llvm.layout import Layout, Place
     from aot.llvm.module import EntrySource
     from aot.lower.plan import Step
+    from aot.lower.program import Buffer
 
+_FIRST = I32(0)
 NULL_POINTER, MISALIGNED_POINTER, CUSTOM_FAILED = -1, -2, -3
 
 
@@ -80,41 +83,70 @@ class _Arguments:
 
     def __init__(self, builder: Builder, layout: Layout, pool: Pool, parameters: Mapping[str, Value]) -> None:
         self.builder, self.layout, self.pool = builder, layout, pool
-        self.ports = [parameters[port.name] for port in layout.parameters]
-        self.regions = {"workspace": parameters.get("/workspace"), "state": parameters.get("/state")}
-        self.weights = parameters.get("/weights")
+        self.pointers: dict[int | str, Value] = {number: parameters[port.name] for number, port in enumerate(layout.parameters)}
+        self.pointers |= {name[1:]: value for name, value in parameters.items() if name.startswith("/")}
         self.turns: list[Value] = []
+        self.numbers = Numbers(builder)
 
-    def call(self, kernel: ir.Function, step: Step) -> None:
-        implementation = self.layout.implementations[step.position]
-        names = (*implementation.reads, *implementation.writes)
-        arguments = [self._address(self.layout.argument(name, step)) for name in names]
-        for constant in implementation.constants:
-            arguments.append(offset_pointer(self.builder, self._block(), self.pool.add(constant)))
-        if implementation.scratch_nbytes:
-            arguments.append(self._address(self.layout.scratch(step.position)))
-        result = self.builder.call(kernel, [*arguments, I32(step.y0), I32(step.y1)])
+    def call(self, kernel: ir.Function, steps: Sequence[Step], number: Value) -> None:
+        """Call the kernel for one of these steps of its layer."""
+        implementation = self.layout.implementations[steps[0].position]
+        arguments = [self._address(places, number) for places in zip(*map(self.layout.arguments, steps), strict=True)]
+        constants = map(self._constant, implementation.constants)
+        scratch = -1 if implementation.scratch_nbytes else len(arguments)
+        arguments[scratch:scratch] = constants
+        rows = [self.numbers.at(values, number) for values in _rows(steps)]
+        result = self.builder.call(kernel, [*arguments, *rows])
         if result.type == I32:
             _return_if(self.builder, self.builder.icmp_signed("!=", result, I32(0)), CUSTOM_FAILED)
+
+    def loop(self, run: Run, call: Callable[[int, Value], None]) -> None:
+        """Make a run's calls."""
+        used = {place.port for step in run.steps for place in self.layout.arguments(step)}
+        self.numbers = Numbers(self.builder)
+        for steps in run.layers.values():
+            places = zip(*map(self.layout.arguments, steps), strict=True)
+            for values in (*map(_offsets, places), *_rows(steps)):
+                self.numbers.add(values)
+        emit_run(self.numbers, run, self._constant, self.pointers, {*used, "weights"}, call)
 
     def flag(self, name: str) -> Value:
         """A bool buffer of one element, as i1."""
         program = self.layout.program
         if (data := program[program.storage(name)].data) is not None:
             return ir.Constant(ir.IntType(1), int(bool(data.reshape(-1)[0])))
-        held = self.builder.load(self._address(self.layout.place(name)), align=1, typ=I8)
+        held = self.builder.load(self._address([self.layout.place(name)]), align=1, typ=I8)
         return self.builder.icmp_unsigned("!=", held, I8(0))
 
-    def _address(self, place: Place) -> Value:
-        base = self.ports[place.port] if isinstance(place.port, int) else self.regions[place.port]
-        address = offset_pointer(self.builder, base, place.offset + place.start)
+    def _address(self, places: Sequence[Place], number: Value = _FIRST) -> Value:
+        """Of one of the places, which are all behind the same pointer."""
+        place = places[0]
+        base = self.pointers[place.port]
+        offset = self.numbers.at(_offsets(places), number)
+        if (known := known_integer(offset)) is not None:
+            address = offset_pointer(self.builder, base, known)
+        else:
+            address = self.builder.gep(base, [offset], source_etype=I8)
         for step, turn in zip(place.slide, self.turns):
             if step:
                 address = self.builder.gep(address, [self.builder.mul(turn, I32(step))], inbounds=True, source_etype=I8)
         return address
 
+    def _constant(self, constant: Buffer) -> Value:
+        return offset_pointer(self.builder, self._block(), self.pool.add(constant))
+
     def _block(self) -> Value:
-        return self.weights if self.weights is not None else self.pool.reserve(self.builder.module)
+        if "weights" not in self.pointers:
+            self.pointers["weights"] = self.pool.reserve(self.builder.module)
+        return self.pointers["weights"]
+
+
+def _offsets(places: Sequence[Place]) -> list[int]:
+    return [place.offset + place.start for place in places]
+
+
+def _rows(steps: Sequence[Step]) -> tuple[list[int], list[int]]:
+    return [step.y0 for step in steps], [step.y1 for step in steps]
 
 
 class _Flow:
@@ -124,7 +156,7 @@ class _Flow:
         self.module, self.arguments, self.symbols = module, arguments, symbols
         self.builder = arguments.builder
         self.steps, self.instructions = source.plan.schedule.steps, source.plan.schedule.instructions
-        self.ends = ends(self.instructions)
+        self.ends, self.runs = ends(self.instructions), self._find_runs()
         self.exits: list[ir.Block] = []
 
     def emit(self) -> None:
@@ -134,6 +166,10 @@ class _Flow:
         number = numbers.start
         while number < numbers.stop:
             instruction = self.instructions[number]
+            if (run := self.runs.get(number)) is not None:
+                self.arguments.loop(run, lambda position, at, layers=run.layers: self._call(layers[position], at))
+                number += len(run.steps)
+                continue
             match instruction:
                 case Control("repeat"):
                     self._repeat(number, instruction.count)
@@ -149,9 +185,19 @@ class _Flow:
                 case Control():
                     raise InternalError(f"a stray {instruction.kind}")
                 case _:
-                    step = self.steps[number]
-                    self.arguments.call(self.module.globals[self.symbols[step.position]], step)
+                    self._call((self.steps[number],), _FIRST)
             number += 1
+
+    def _call(self, steps: Sequence[Step], number: Value) -> None:
+        self.arguments.call(self.module.globals[self.symbols[steps[0].position]], steps, number)
+
+    def _find_runs(self) -> dict[int, Run]:
+        """The runs that become loops, each by the number of its first step."""
+        found = {}
+        for block in blocks(self.instructions):
+            if (run := find_run(self.steps[block.start : block.stop])) is not None:
+                found[block.start + self.steps[block.start : block.stop].index(run.steps[0])] = run
+        return found
 
     def _repeat(self, number: int, count: int) -> None:
         builder, before = self.builder, self.builder.block

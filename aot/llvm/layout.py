@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal
 from aot.errors import CompileError, InternalError
 from aot.graph.primitive import loads_of
 from aot.llvm.scattered import table_of_rows, with_tables
+from aot.lower.implementation import Rows
 from aot.lower.plan import scratch_name
 from aot.lower.rows import row_count, row_nbytes, touched
 
@@ -76,10 +77,10 @@ class Layout:
         self.implementations = {position: self._implementation(position) for position in self.steps}
 
     def _implementation(self, position: int) -> Implementation:
-        """The implementation as it is emitted: with tables of scattered rows, and without pieces where there is one."""
+        """The implementation as it is emitted: with tables of scattered rows; undivided where all its rows are one step."""
         chosen = self.plan.schedule.choices[position].implementation
         if len(self.steps[position]) == 1:
-            chosen = replace(chosen, rows=replace(chosen.rows, accumulates=False))
+            chosen = replace(chosen, rows=Rows())
         return with_tables(chosen, {name: self._offsets(name) for name in self._tables(position, chosen)})
 
     def _tables(self, position: int, chosen: Implementation) -> frozenset[str]:
@@ -98,6 +99,12 @@ class Layout:
         if len(offsets) != row_count(self.program[name]):
             raise InternalError(f"%{name} has {row_count(self.program[name])} rows, and offsets of {len(offsets)}")
         return offsets
+
+    def arguments(self, step: Step) -> tuple[Place, ...]:
+        """What an implementation gets in a step for what it reads and writes, and as scratch."""
+        chosen = self.implementations[step.position]
+        places = [self.argument(name, step) for name in (*chosen.reads, *chosen.writes)]
+        return (*places, self.scratch(step.position)) if chosen.scratch_nbytes else tuple(places)
 
     def argument(self, name: str, step: Step) -> Place:
         """What an implementation gets for a buffer in a step. Of a scattered one without a table: where it would begin if it

@@ -237,7 +237,8 @@ def word_copy(function: KernelFunction, primitive: Primitive, walks: Walks, inne
     accesses = ((load.buffer, load.index), (primitive.out, store_of(primitive)))
     whole = 4 // nbytes if nbytes in (1, 2) else 0
     extents = [function.extents[number] for number in inner.axes]
-    if not whole or load.dtype is DType.BOOL or prod(extents) % whole or (not inner.full and extents[-1] % whole):
+    divided = not inner.full and function.implementation.rows.count > 1
+    if not whole or load.dtype is DType.BOOL or prod(extents[divided:]) % whole:
         return None
     if walks.fixed or uniform(function.buffer(load.buffer).data) is not None:
         return None
