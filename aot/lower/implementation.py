@@ -98,7 +98,8 @@ class Implementation:
     def sharing(self, rows: int) -> dict[str, Overlap]:
         """For buffers that are read, how the rows that a step of this many rows writes may lie on rows that it is the last to read."""
         found: dict[str, Overlap] = dict.fromkeys(self.overwrites, "same")
-        found.update((name, rule) for name, rule in self.overlap if rule != "anywhere" or rows <= self.rows.per_step)
+        single = rows <= self.rows.per_step
+        found.update((name, rule) for name, rule in self.overlap if single or (rule != "anywhere" and self.rows.in_order))
         return found
 
 

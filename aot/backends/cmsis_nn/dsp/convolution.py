@@ -127,7 +127,7 @@ def _implementation(program: Program, layer: Layer, plan: _Plan, kernel: str) ->
         scratch_nbytes=plan.stage_at + plan.stage_nbytes,
         overwrites=elementwise_overwrites(program, instruction),
         scatters=() if plan.patches.contiguous else scatterable(layer),
-        overlap=overlaps(program, layer, "forward" if plan.runs_forward else None),
+        overlap=overlaps(program, layer, "forward" if plan.runs_forward(program[instruction.out]) else None),
         rows=Rows(layer.geometry.output[1], plan.rows_per_step, plan.needs),
         style="ordered",
         cost=plan.cost,
@@ -166,11 +166,13 @@ class _Plan:
         staged = self.layer.split.rest is not None or self.spread is not None
         return -(-self.tile.pixels * len(self.layer.bias) * self.packed.element_nbytes // 4) * 4 if staged else 0
 
-    @property
-    def runs_forward(self) -> bool:
-        """Whether a block of input pixels is gathered before its outputs are stored, and pixels of a row follow each other in both."""
-        g = self.layer.geometry
-        return g.kernel == (1, 1) and not self.patches.leaves and g.output[2] * g.stride[1] >= g.input[2]
+    def runs_forward(self, out: Buffer) -> bool:
+        """Whether each block of input pixels is gathered before its outputs are stored, and no later one lies where these do: output
+        pixels take no more room than the input's between one and the next, or all follow each other in both."""
+        layer, g = self.layer, self.layer.geometry
+        if g.kernel != (1, 1) or self.patches.leaves or self.rows_per_step > 1 or prod(layer.instruction.space) != out.size:
+            return False
+        return self.patches.contiguous or layer.out.pixel * out.dtype.nbytes <= g.stride[1] * self.patches.pixel_nbytes
 
     @property
     def has_tail(self) -> bool:

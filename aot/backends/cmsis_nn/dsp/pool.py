@@ -100,8 +100,8 @@ class Pool:
 
     @property
     def runs_forward(self) -> bool:
-        """Whether no window reads columns before its own output's: those may have been overwritten."""
-        return self.columns.pad < self.columns.stride
+        """Whether no window reads rows or columns before its own output's: those may have been overwritten."""
+        return self.rows.pad < self.rows.stride and self.columns.pad < self.columns.stride
 
 
 def sums_up(program: Program, instruction: Reduce) -> bool:
