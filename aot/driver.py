@@ -19,7 +19,7 @@ from aot.backends.cmsis_nn.library import library_backend, library_call, library
 from aot.backends.generic import GENERIC
 from aot.bundle import Bundle, Entry, Layer, Port, Variant
 from aot.errors import CompileError
-from aot.fitting import Attempt, fit, with_less_scratch
+from aot.fitting import Attempt, fit
 from aot.graph import tflite
 from aot.graph.ir import Graph, Model, Node, Shape
 from aot.graph.operator import Operator
@@ -33,28 +33,17 @@ from aot.llvm.calls import require_foreign
 from aot.llvm.isolation import isolated
 from aot.llvm.module import EmittedObject, EntrySource, emit_bundle
 from aot.lower.build import build_program
-from aot.lower.check import check_plan
 from aot.lower.expose import expose
 from aot.lower.fuse import LOWER_PASSES, LowerPasses, fuse
 from aot.lower.implementation import Backend, Choice, Implementation
 from aot.lower.lifetime import Io
-from aot.lower.place import plan as place
 from aot.lower.plan import Plan
 from aot.lower.program import Program
-from aot.lower.schedule import schedule
-from aot.lower.select import (
-    Field,
-    constants_limit,
-    decide,
-    promised_flash_nbytes,
-    select,
-    survey,
-    without_larger_workspace,
-    without_slower,
-)
+from aot.lower.select import constants_limit, survey
 from aot.lower.state import initial_program, lay_out_state
 from aot.lower.tradeoff import OPTIMIZE, Goal, Optimize
 from aot.names import choose, identifier, unique_identifiers
+from aot.planning import divides, offer, plan_program, plan_programs, with_sums
 from aot.target import Target, host_target, is_packaged, load_target, triple_target
 
 Observer = Callable[[str, object], None]
@@ -67,7 +56,7 @@ class Options:
 
     target: CPU name, path of a .yaml, or a Target; triple: any LLVM triple instead; neither: this machine.
     backend: name (default: cmsis-nn for a Cortex-M, else generic). name: of the bundle (default: the file's). shapes: by input label.
-    weights: embedded or separate. io: caller or workspace. optimize: speed, balanced or size. max_flash_nbytes: the most that code,
+    weights: embedded or separate. io: caller or workspace. optimize: speed, balanced, size or ram. max_flash_nbytes: the most that code,
     weights and tables may take together. max_workspace_nbytes: the most the workspace may have.
     custom: the firmware's C functions by the custom code that they compute (`docs/custom.md`).
     kernels: native (code of our own) or library (calls of CMSIS-NN where it computes the same bytes; back end cmsis-nn; `docs/library.md`).
@@ -131,8 +120,11 @@ def compile_model(model: Model, target: Target, backend: Backend, options: Optio
     state = lay_out_state(programs)
     backends = [library_backend(backend, graph, target) if calls_library else backend for graph in prepared]
     every = [survey(program, chosen, GENERIC, target) for program, chosen in zip(programs, backends, strict=True)]
+    if divides(options):
+        found = [with_sums(*each, GENERIC, target, options) for each in zip(programs, every, backends, strict=True)]
+        programs, every = [program for program, _ in found], [fields for _, fields in found]
     usual = [offer(program, found, options) for program, found in zip(programs, every, strict=True)]
-    limit = constants_limit(programs, target) if options.optimize == "balanced" else None
+    limit = constants_limit(programs, target) if options.optimize in ("balanced", "ram") else None
     wanted = Goal(options.optimize, max_constants_nbytes=limit)
 
     def attempt(goal: Goal) -> Attempt:
@@ -209,51 +201,6 @@ def lower(
     return expose(fused) if options.expose else fused
 
 
-def plan_program(program: Program, target: Target, backend: Backend, options: Options, observe: Observer) -> Plan:
-    """Choose kernels without regard to flash, order the steps, place every byte; checked by replay."""
-    return plan_choices(program, select(program, backend, GENERIC, target), options, observe)
-
-
-def plan_choices(program: Program, choices: tuple[Choice, ...], options: Options, observe: Observer) -> Plan:
-    """Order the steps, place every byte; checked by replay."""
-    scheduled = schedule(program, choices, io=options.io, inplace=options.inplace)
-    observe("schedule", scheduled)
-    plan = place(scheduled, io=options.io, inplace=options.inplace)
-    check_plan(plan)
-    observe("plan", plan)
-    return plan
-
-
-def offer(program: Program, fields: tuple[Field, ...], options: Options) -> tuple[Field, ...]:
-    """What there is to choose from; for balanced code without what takes more memory, or is slower, than need be."""
-    return without_slower(without_larger_workspace(program, fields)) if options.optimize == "balanced" else fields
-
-
-def plan_programs(
-    programs: Sequence[Program], fields: Sequence[tuple[Field, ...]], goal: Goal, options: Options, observe: Observer
-) -> tuple[list[Plan], int]:
-    """A plan for each entry, with the kernels that are best for all together and let each workspace stay within --max-workspace; and
-    the bytes of flash that their costs promise. CompileError if a workspace can't."""
-    fields = list(fields)
-    while True:
-        choices = decide(fields, goal)
-        plans = [plan_choices(program, chosen, options, observe) for program, chosen in zip(programs, choices, strict=True)]
-        narrowed = [
-            field if fits_workspace(plan, options) else with_less_scratch(field, plan, options.max_workspace_nbytes or 0)
-            for field, plan in zip(fields, plans, strict=True)
-        ]
-        if all(new is old for new, old in zip(narrowed, fields, strict=True)):
-            break
-        fields = narrowed
-    for plan in plans:
-        check_workspace(plan, options)
-    return plans, promised_flash_nbytes(choices)
-
-
-def fits_workspace(plan: Plan, options: Options) -> bool:
-    return options.max_workspace_nbytes is None or plan.workspace_nbytes <= options.max_workspace_nbytes
-
-
 def emit(name: str, target: Target, sources: Sequence[EntrySource], options: Options) -> EmittedObject:
     """The object; in a process of its own for a target that is not one of the package's."""
     emitting = partial(
@@ -328,18 +275,6 @@ def check_size(program: Program) -> None:
         )
 
 
-def check_workspace(plan: Plan, options: Options) -> None:
-    """CompileError if the workspace is larger than --max-workspace allows; names what sets the peak."""
-    if not fits_workspace(plan, options):
-        largest = sorted(plan.lifetimes, key=lambda life: (-life.nbytes, life.name))[:3]
-        names = ", ".join(f"{life.name} {life.nbytes}" for life in largest)
-        raise CompileError(
-            f"the workspace would be {plan.workspace_nbytes} bytes, over --max-workspace {options.max_workspace_nbytes}"
-            f" (with these kernels no plan can do with less than {plan.lower_bound_nbytes})",
-            hint=f"largest buffers: {names}",
-        )
-
-
 def ports(program: Program, plan: Plan, target: Target, options: Options) -> tuple[tuple[Port, ...], tuple[Port, ...]]:
     """The program's inputs and outputs as C parameters; no two share a name."""
     buffers = [program[name] for name in (*program.inputs, *program.outputs)]
@@ -354,12 +289,12 @@ def ports(program: Program, plan: Plan, target: Target, options: Options) -> tup
 
 
 def describe_entry(source: EntrySource, emitted: EmittedObject, nodes: tuple[Node, ...]) -> Entry:
-    """The finished entry: sizes, stack bound and one Layer a step."""
+    """The finished entry: sizes, stack bound and one Layer an instruction."""
     plan = source.plan
     schedule_ = plan.schedule
     layers = tuple(
-        _layer(nodes, schedule_.program, schedule_.choices[step.position], symbol)
-        for step, symbol in zip(schedule_.kernel_steps, emitted.layer_symbols[source.symbol], strict=True)
+        _layer(nodes, schedule_.program, schedule_.choices[position], symbol)
+        for position, symbol in zip(schedule_.kernel_positions, emitted.layer_symbols[source.symbol], strict=True)
     )
     return Entry(
         symbol=source.symbol,

@@ -80,8 +80,8 @@ def _differing_layer(bundle: Bundle, program: Program, values: Mapping[str, np.n
     """The first layer of one run that differs; empty if none does."""
     plan = bundle.main.plan
     assert plan is not None
-    for step, layer in zip(plan.schedule.kernel_steps, bundle.main.layers, strict=True):
-        for name in plan.schedule.implementation(step).writes:
+    for position, layer in zip(plan.schedule.kernel_positions, bundle.main.layers, strict=True):
+        for name in plan.schedule.choices[position].implementation.writes:
             storage = program.storage(name)
             if storage not in got:
                 continue

@@ -79,7 +79,7 @@ def compile_options(function: Callable[..., Any]) -> Callable[..., Any]:
             "--optimize",
             type=click.Choice(OPTIMIZE),
             default="balanced",
-            help="speed: fewest instructions. size: least flash. balanced (default): speed while flash stays small.",
+            help="speed: fewest instructions. size: least flash. ram: smallest workspace. balanced (default): speed while flash stays small.",
         ),
         click.option(
             "--max-flash",

@@ -133,17 +133,16 @@ class _Assembly:
         self.count = 0
 
     def add(self, source: EntrySource) -> tuple[str, ...]:
-        """Emit the kernels of one entry and the entry itself. Returns the symbol of each step's kernel."""
+        """Emit the kernels of one entry and the entry itself. Returns the symbols of the kernels, in the order in which they begin."""
         io_in_workspace = self.io_in_workspace and not source.initialises
         layout = Layout(source.plan, source.inputs, source.outputs, io_in_workspace, self.target.pointer_bits, source.state)
         symbols: dict[int, str] = {}
-        for step in source.plan.schedule.kernel_steps:
-            if step.position not in symbols:
-                symbols[step.position] = f"{self.name}_k{self.count:02d}"
-                self.count += 1
-                self._kernel(symbols[step.position], step.position, source.plan, layout)
+        for position in source.plan.schedule.kernel_positions:
+            symbols[position] = f"{self.name}_k{self.count:02d}"
+            self.count += 1
+            self._kernel(symbols[position], position, source.plan, layout)
         build_entry(self.main, source, layout, symbols, self.pool, self.separate)
-        return tuple(symbols[step.position] for step in source.plan.schedule.kernel_steps)
+        return tuple(symbols.values())
 
     def _kernel(self, symbol: str, position: int, plan: Plan, layout: Layout) -> None:
         implementation = layout.implementations[position]

@@ -61,6 +61,11 @@ class Schedule:
         """The steps that compute something: all but control flow."""
         return tuple(step for step in self.steps if not isinstance(self.implementation(step).instruction, Control))
 
+    @property
+    def kernel_positions(self) -> tuple[int, ...]:
+        """The choices that compute something, in the order in which they begin."""
+        return tuple(dict.fromkeys(step.position for step in self.kernel_steps))
+
     def __str__(self) -> str:
         lines = [f"schedule {self.program.name}"]
         for step in self.steps:

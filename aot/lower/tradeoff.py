@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-Optimize = Literal["speed", "balanced", "size"]
-OPTIMIZE: tuple[Optimize, ...] = ("speed", "balanced", "size")
+Optimize = Literal["speed", "balanced", "size", "ram"]
+OPTIMIZE: tuple[Optimize, ...] = ("speed", "balanced", "size", "ram")
 _NOTHING_IS_WORTH = 1e9  # instructions for a byte
 _LEAST_PRICE = 1e-6
 _STEPS = 40  # of bisection
@@ -25,7 +25,10 @@ _ROUNDS = 30
 
 @dataclass(frozen=True)
 class Goal:
-    """What is best, and what may not be passed: bytes of code and constants together, and of constants alone."""
+    """What is best, and what may not be passed: bytes of code and constants together, and of constants alone.
+
+    `ram` is about memory, which is not decided here: it trades as `balanced` does.
+    """
 
     optimize: Optimize = "balanced"
     max_flash_nbytes: int | None = None

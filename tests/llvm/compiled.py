@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from aot import driver
+from aot import driver, planning
 from aot.backends.generic import BACKEND
 from aot.bundle import Bundle
 from aot.graph.evaluate import execute
@@ -35,7 +35,7 @@ def program_of(
 
 
 def plan_of(program: Program, target: Target, io: str = "caller") -> Plan:
-    return driver.plan_program(program, target, BACKEND, driver.Options(io=io), lambda stage, result: None)
+    return planning.plan_program(program, target, BACKEND, driver.Options(io=io), lambda stage, result: None)
 
 
 def bundle_of(program: Program, target: Target, io: str = "caller", weights: str = "embedded", pic: bool = False) -> Bundle:

@@ -1,0 +1,90 @@
+"""Division: how much memory a Program is run in, by rows or layer by layer.
+
+Enters: the plan of a Program that runs layer by layer, and other implementations that its kernels offer. Leaves: the best Plan.
+Invariant: never a larger workspace than layer by layer. What counts is the placement, not the bound: several divisions are placed.
+
+Row streaming costs some instructions a step and saves most of the memory; how much of which is worth it is the `Wish`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from aot.graph.primitive import Control
+from aot.lower.place import plan
+from aot.lower.segments import Divisions, Segments, instructions, scheduled
+from aot.lower.streaming import Layers
+
+if TYPE_CHECKING:
+    from aot.lower.implementation import Implementation
+    from aot.lower.lifetime import Io
+    from aot.lower.plan import Plan, Schedule
+
+MOST_PLACED = 6
+"""Divisions that are placed, to see which needs least."""
+_SMALL_NBYTES = 512  # a workspace not worth dividing
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What is wanted: the smallest workspace whose instructions rise by at most the share `max_rise`; or, with `limit_nbytes`, the fewest
+    instructions in a workspace of at most so many bytes."""
+
+    max_rise: float = 0.0
+    limit_nbytes: int | None = None
+
+
+def divide(whole: Plan, wish: Wish, io: Io, inplace: bool, others: Sequence[Sequence[Implementation]] = ()) -> Plan:
+    """The plan that is wished for. others: for each instruction, implementations that may take the chosen one's place."""
+    schedule = whole.schedule
+    if not _can_divide(whole) or (wish.limit_nbytes is not None and whole.workspace_nbytes <= wish.limit_nbytes):
+        return whole
+    order = [step.position for step in schedule.steps]
+    layers = Layers(schedule.program, [choice.implementation for choice in schedule.choices], order, io, inplace)
+    divisions = Divisions(layers)
+    total = max(sum(instructions(layer.implementation) for layer in layers.layers), 1)
+    if wish.limit_nbytes is None:
+        candidates = [each for each in _divisions(divisions) if each.instructions <= wish.max_rise * total][:MOST_PLACED]
+    else:
+        within = [each for each in _divisions(divisions) if each.peak_nbytes <= wish.limit_nbytes]
+        candidates = sorted(within, key=lambda each: each.instructions)[:MOST_PLACED] or list(_divisions(divisions))[:MOST_PLACED]
+    best, fewest = whole, 0
+    for segments in candidates:
+        if wish.limit_nbytes is None and segments.peak_nbytes >= best.workspace_nbytes:
+            continue
+        found = plan(scheduled(schedule, layers, segments), io, inplace)
+        if wish.limit_nbytes is not None and found.workspace_nbytes <= wish.limit_nbytes:
+            return found
+        if (found.workspace_nbytes, segments.instructions) < (best.workspace_nbytes, fewest):
+            best, fewest = found, segments.instructions
+    return best
+
+
+def _can_divide(whole: Plan) -> bool:
+    """Whether there is anything to divide: straight-line code whose buffers lie where the plan says."""
+    schedule = whole.schedule
+    program = schedule.program
+    if whole.workspace_nbytes < _SMALL_NBYTES or any(isinstance(one, Control) for one in program.instructions):
+        return False
+    return not any(buffer.is_window for buffer in program.buffers)
+
+
+def _divisions(divisions: Divisions) -> list[Segments]:
+    """The divisions worth looking at, with rising peaks and falling instructions."""
+    found: list[Segments] = []
+    for peak in divisions.peaks:
+        each = divisions.cheapest(peak)
+        if each is not None and (not found or each.instructions < found[-1].instructions):
+            found.append(each)
+    return found
+
+
+def least_peak(schedule: Schedule, io: Io, inplace: bool = True) -> int:
+    """The smallest peak that any division of a layer-by-layer schedule has, in bytes alive."""
+    order = [step.position for step in schedule.steps]
+    layers = Layers(schedule.program, [choice.implementation for choice in schedule.choices], order, io, inplace)
+    if any(isinstance(one, Control) for one in schedule.program.instructions):
+        return max(map(layers.whole_peak, range(len(layers.layers))), default=0)
+    return Divisions(layers).least_peak

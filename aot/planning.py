@@ -1,0 +1,125 @@
+"""Planning: kernels, the order of their steps, and a place for every byte, for all entries of a bundle.
+
+Enters: Programs with what kernels offer for each instruction, a goal. Leaves: Plans, checked by replay.
+Invariant: a limit on memory holds, or a CompileError says what the least is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from aot.backends.generic import GENERIC
+from aot.errors import CompileError
+from aot.fitting import with_less_scratch
+from aot.lower.accumulate import accumulate
+from aot.lower.check import check_plan
+from aot.lower.division import Wish, divide, least_peak
+from aot.lower.implementation import Choice
+from aot.lower.place import plan as place
+from aot.lower.schedule import schedule
+from aot.lower.select import Field, decide, promised_flash_nbytes, select, survey, without_larger_workspace, without_slower
+
+if TYPE_CHECKING:
+    from aot.driver import Observer, Options
+    from aot.lower.implementation import Backend, Kernel
+    from aot.lower.plan import Plan
+    from aot.lower.program import Program
+    from aot.lower.tradeoff import Goal
+    from aot.target import Target
+
+_MAX_RISE = 0.01
+"""Of instructions, for which balanced code runs by rows; `ram` takes any."""
+_WORTH = 0.95
+"""Of the peak, that is left where sums of whole images get an instruction of their own."""
+
+
+def divides(options: Options) -> bool:
+    """Whether layers may run by rows."""
+    return options.optimize == "ram" and options.kernels == "native" and not options.expose
+
+
+def with_sums(
+    program: Program, fields: tuple[Field, ...], backend: Backend, generic: Kernel, target: Target, options: Options
+) -> tuple[Program, tuple[Field, ...]]:
+    """The Program and its fields, with sums of whole images divided from what is made of them, if that lowers the peak."""
+    divided = accumulate(program)
+    if len(divided.instructions) == len(program.instructions):
+        return program, fields
+    known = {id(instruction): field for instruction, field in zip(program.instructions, fields, strict=True)}
+    new = replace(divided, instructions=tuple(one for one in divided.instructions if id(one) not in known))
+    known |= {id(one): field for one, field in zip(new.instructions, survey(new, backend, generic, target), strict=True)}
+    found = tuple(known[id(one)] for one in divided.instructions)
+    peaks = [
+        least_peak(schedule(each, tuple(Choice(field.candidates[0]) for field in offered), options.io, options.inplace), options.io)
+        for each, offered in ((program, fields), (divided, found))
+    ]
+    return (divided, found) if peaks[1] < _WORTH * peaks[0] else (program, fields)
+
+
+def plan_program(program: Program, target: Target, backend: Backend, options: Options, observe: Observer) -> Plan:
+    """Choose kernels without regard to flash, order the steps, place every byte; checked by replay."""
+    return plan_choices(program, select(program, backend, GENERIC, target), options, observe)
+
+
+def plan_choices(program: Program, choices: tuple[Choice, ...], options: Options, observe: Observer) -> Plan:
+    """Order the steps, place every byte; checked by replay."""
+    scheduled = schedule(program, choices, io=options.io, inplace=options.inplace)
+    observe("schedule", scheduled)
+    plan = place(scheduled, io=options.io, inplace=options.inplace)
+    if divides(options):
+        rise = float("inf") if options.optimize == "ram" else _MAX_RISE
+        plan = divide(plan, Wish(rise), options.io, options.inplace)
+    if not fits_workspace(plan, options):
+        plan = divide(
+            place(scheduled, options.io, options.inplace),
+            Wish(limit_nbytes=options.max_workspace_nbytes),
+            options.io,
+            options.inplace,
+        )
+    check_plan(plan)
+    observe("plan", plan)
+    return plan
+
+
+def offer(program: Program, fields: tuple[Field, ...], options: Options) -> tuple[Field, ...]:
+    """What there is to choose from; for balanced code without what takes more memory, or is slower, than need be."""
+    return without_slower(without_larger_workspace(program, fields)) if options.optimize in ("balanced", "ram") else fields
+
+
+def plan_programs(
+    programs: Sequence[Program], fields: Sequence[tuple[Field, ...]], goal: Goal, options: Options, observe: Observer
+) -> tuple[list[Plan], int]:
+    """A plan for each entry, with the kernels that are best for all together and let each workspace stay within --max-workspace; and
+    the bytes of flash that their costs promise. CompileError if a workspace can't."""
+    fields = list(fields)
+    while True:
+        choices = decide(fields, goal)
+        plans = [plan_choices(program, chosen, options, observe) for program, chosen in zip(programs, choices, strict=True)]
+        narrowed = [
+            field if fits_workspace(plan, options) else with_less_scratch(field, plan, options.max_workspace_nbytes or 0)
+            for field, plan in zip(fields, plans, strict=True)
+        ]
+        if all(new is old for new, old in zip(narrowed, fields, strict=True)):
+            break
+        fields = narrowed
+    for plan in plans:
+        check_workspace(plan, options)
+    return plans, promised_flash_nbytes(choices)
+
+
+def fits_workspace(plan: Plan, options: Options) -> bool:
+    return options.max_workspace_nbytes is None or plan.workspace_nbytes <= options.max_workspace_nbytes
+
+
+def check_workspace(plan: Plan, options: Options) -> None:
+    """CompileError if the workspace is larger than --max-workspace allows; names what sets the peak."""
+    if not fits_workspace(plan, options):
+        largest = sorted(plan.lifetimes, key=lambda life: (-life.nbytes, life.name))[:3]
+        names = ", ".join(f"{life.name} {life.nbytes}" for life in largest)
+        raise CompileError(
+            f"the workspace would be {plan.workspace_nbytes} bytes, over --max-workspace {options.max_workspace_nbytes}"
+            f" (with these kernels no plan can do with less than {plan.lower_bound_nbytes})",
+            hint=f"largest buffers: {names}",
+        )
