@@ -80,8 +80,9 @@ def test_six_bytes_are_the_definition(drawn: tuple, seed: int) -> None:
     acc = np.sort(rng.integers(stage.acc_low[:, None], stage.acc_high[:, None] + 1, (stage.channels, 400)))
     words, halves = found.words.astype(np.uint32), found.halves.astype(np.int16)  # what is stored
     assert (words == found.words).all() and (halves == found.halves).all()
-    bias = halves.astype(np.int64) * 16 + (words & 15)
-    multiplier = (words >> 4 << 4).astype(np.int64) >> 1
+    low = found.low
+    bias = halves.astype(np.int64) * (1 << low) + (words & ((1 << low) - 1))
+    multiplier = (words >> low << low).astype(np.int64) >> 1
     offset = (2 * zero_point + 1 << found.right - 1) + np.array([128 >> 32 - int(m).bit_length() for m in multiplier])
     assert (bias == biases).all()
     y = offset[:, None] + ((acc << 8) * multiplier[:, None] >> 32) >> found.right

@@ -4,7 +4,8 @@ Enters: a `Stage` and biases, or a layer's numbers. Leaves: `Compact` (a form, a
 the instructions that read them.
 Invariant: a channel is stored in six bytes only if the form that they are read as has been proved equal to TFLite's definition.
 
-A channel's multiplier is TFLite's, shifted such that all channels of a layer end with the same shift, to 28 bits; its bias has 20.
+A channel's multiplier is TFLite's, shifted such that all channels of a layer end with the same shift, to 28 bits, and its bias has 20
+(coarse); or they have 31 and 17 (fine).
 TFLite rounds twice: first the product, at a place of its own for each channel, then the sum. The second rounding is half of the last
 place and the same for all channels; the first one is worth 128 >> CLZ(multiplier), as the leading zeros are what a channel was shifted by.
 """
@@ -22,54 +23,60 @@ from aot.llvm.types import I1, I16, I32, Value
 
 NBYTES = 6
 _PRE = 8  # accumulators are shifted left by it: an offset then has bits enough for both roundings
-_DROPPED = 3  # low bits that a multiplier of 31 bits lacks
-_LOW = 4  # bits of a bias in the multiplier's word
-_LARGEST = 1 << 19  # biases are less
+FINE, COARSE = 1, 4  # bits of a bias in the multiplier's word, beside the 16 of its own
 _TRIED = (0, 1, -1, 2, -2)  # multipliers next to the nearest
 _ROUNDING = 128  # the first rounding, of a multiplier without leading zeros
 
 
 @dataclass(frozen=True)
 class Compact:
-    """A layer's channels. form: what they are read as. right: the shift at the end. bias: of a sum over raw inputs."""
+    """A layer's channels. form: what they are read as. right: the shift at the end. low: bits of a bias in its multiplier's word."""
 
     form: Form
     right: int
     bias: np.ndarray
+    low: int
 
     @property
     def words(self) -> np.ndarray:
         """(channels,): multiplier, and the low bits of the bias."""
-        return self.form.multiplier << 1 | (self.bias & ((1 << _LOW) - 1))
+        return self.form.multiplier << 1 | (self.bias & ((1 << self.low) - 1))
 
     @property
     def halves(self) -> np.ndarray:
         """(channels,): the other bits of the bias."""
-        return self.bias >> _LOW
+        return self.bias >> self.low
 
 
-def compact(stage: Stage, bias: np.ndarray) -> Compact | None:
-    """The channels in six bytes each; None where a layer has one that can't be."""
-    reach = np.maximum(-stage.acc_low, stage.acc_high).max()
-    if not is_regular(stage) or reach << _PRE >= 1 << 31 or bias.min() < -_LARGEST or bias.max() >= _LARGEST:
+def compact(stage: Stage, bias: np.ndarray, lows: tuple[int, ...] = (COARSE, FINE)) -> Compact | None:
+    """The channels in six bytes each, in the first way of `lows` that all of them allow; None if there is none."""
+    made = (_compact(stage, bias, low) for low in lows)
+    return next((found for found in made if found is not None), None)
+
+
+def _compact(stage: Stage, bias: np.ndarray, low: int) -> Compact | None:
+    """With `low` bits of a bias in its multiplier's word."""
+    reach, largest = np.maximum(-stage.acc_low, stage.acc_high).max(), 1 << (15 + low)
+    if not is_regular(stage) or reach << _PRE >= 1 << 31 or bias.min() < -largest or bias.max() >= largest:
         return None
     down = stage.shift.max() - stage.shift
     right = _PRE - 1 - int(stage.shift.max())
     if not 1 <= right <= 30:
         return None
-    nearest = ((stage.multiplier >> down) + (1 << (_DROPPED - 1))) >> _DROPPED
+    dropped = low - 1  # bits of a multiplier of 31 that there is no room for
+    nearest = ((stage.multiplier >> down) + (1 << dropped >> 1)) >> dropped
     zeros = np.zeros(stage.channels, np.int64)
     clamp, pre = clamp_of(stage), zeros + _PRE
     form = Form("saturate", pre, zeros, zeros, zeros, zeros, zeros + right - _PRE, False, clamp)
     done = np.zeros(stage.channels, bool)
     for step in _TRIED:
-        multiplier = np.clip(nearest + step, 1, (1 << (31 - _DROPPED)) - 1) << _DROPPED
+        multiplier = np.clip(nearest + step, 1, (1 << (31 - dropped)) - 1) << dropped
         multiplier = np.where(done, form.multiplier, multiplier)
         offset = (2 * stage.zero_point + 1 << (right - 1)) + (_ROUNDING >> _leading_zeros(multiplier))
         form = replace(form, multiplier=multiplier, offset=offset)
         done = agreement(stage, form)
         if done.all():
-            return Compact(form, right, bias)
+            return Compact(form, right, bias, low)
     return None
 
 
@@ -84,12 +91,12 @@ def rounding(dsp: Dsp, odd: Value, right: Value) -> Value:
 
 
 class Channel:
-    """A channel's numbers in registers, from its six bytes and what `rounding` says."""
+    """A channel's numbers in registers, from its six bytes and what `rounding` says. low: see `Compact`."""
 
-    def __init__(self, dsp: Dsp, word: Value, half: Value, rounding: Value) -> None:
+    def __init__(self, dsp: Dsp, word: Value, half: Value, rounding: Value, low: int) -> None:
         builder = dsp.builder
-        self.bias = builder.or_(builder.shl(half, I32(_LOW)), builder.and_(word, I32((1 << _LOW) - 1)))
-        self.multiplier = builder.lshr(builder.and_(word, I32(-1 << _LOW)), I32(1))
+        self.bias = builder.or_(builder.shl(half, I32(low)), builder.and_(word, I32((1 << low) - 1)))
+        self.multiplier = builder.lshr(builder.and_(word, I32(-1 << low)) if low > 1 else word, I32(1))
         type = ir.FunctionType(I32, [I32, I1])
         zeros = builder.call(dsp.function.intrinsic("llvm.ctlz.i32", type), [self.multiplier, I1(1)])
         self.offset = builder.add(rounding, builder.lshr(I32(_ROUNDING), zeros))

@@ -44,7 +44,7 @@ class _Plan:
     @property
     def code(self) -> tuple:
         """All that the code depends on."""
-        return "depthwise", self.layer.geometry.kernel, Place.of(self.found.form, 0, 1).code
+        return "depthwise", self.layer.geometry.kernel, self.found.low, Place.of(self.found.form, 0, 1).code
 
     @property
     def record_nbytes(self) -> int:
@@ -227,7 +227,9 @@ class _Emitter:
             pairs += [rows[-1]] if height % 2 else []
             dsp.store_words([builder.shl(pair, I32(8)) for pair in pairs], self.near, 4 * (_CONSTANTS + words * column))
         half = builder.sext(dsp.volatile_load(dsp.at(record, 4), I16, 1), I32)
-        channel = Channel(dsp, dsp.any_word(record), half, rounding(dsp, self._read("odd"), self._read("right")))
+        channel = Channel(
+            dsp, dsp.any_word(record), half, rounding(dsp, self._read("odd"), self._read("right")), self.plan.found.low
+        )
         dsp.store_pair(channel.multiplier, channel.offset, self.near)
         dsp.store_word(builder.shl(channel.bias, I32(8)), self.near, 8)
 

@@ -129,6 +129,7 @@ def _numbers(layer: Layer, packed: Packed, found: Compact) -> Numbers:
         depth=g.input[3],
         groups=packed.groups,
         turns=packed.tile.turns,
+        centre=-layer.instruction.left_zero_point,
     )
 
 
@@ -170,13 +171,14 @@ class _Emitter:
         self.plan.core.call(dsp, Placement(weights, frame.scratch, out, step, rounding=offset, **numbers))
 
     def _gather(self, source: Value, depth: Value) -> None:
-        """Four pixels into the slots, four channels at a time."""
-        dsp, builder = self.dsp, self.dsp.builder
+        """Four pixels less their zero point into the slots, four channels at a time."""
+        dsp, builder, centre = self.dsp, self.dsp.builder, self._read("centre")
+        centres = dsp.pack(centre, centre)
         distances = [I32(0), depth, builder.shl(depth, I32(1)), builder.mul(depth, I32(3))]
         with dsp.repeat(builder.lshr(depth, I32(2)), [source, self.frame.scratch]) as carried:
             here, slot = carried.values
             for first in range(0, _PIXELS, 2):
                 both = [dsp.any_word(dsp.at(here, distance)) for distance in distances[first : first + 2]]
-                for place, expand in ((first, dsp.sxtb16), (_PIXELS + first, dsp.sxtb16_odd)):
-                    dsp.store_pair(expand(both[0]), expand(both[1]), slot, 4 * place)
+                for place, expand in ((first, dsp.sxtab16), (_PIXELS + first, dsp.sxtab16_odd)):
+                    dsp.store_pair(expand(centres, both[0]), expand(centres, both[1]), slot, 4 * place)
             carried.next = (dsp.at(here, 4), dsp.at(slot, 8 * _PIXELS))

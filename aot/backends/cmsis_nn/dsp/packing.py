@@ -17,8 +17,8 @@ from typing import Literal
 
 import numpy as np
 
+from aot.backends.cmsis_nn.dsp.compact import COARSE, FINE, Compact, compact
 from aot.backends.cmsis_nn.dsp.compact import NBYTES as COMPACT_NBYTES
-from aot.backends.cmsis_nn.dsp.compact import Compact, compact
 from aot.backends.cmsis_nn.dsp.ending import Place, constant_count, constants_of_form, stage_of
 from aot.backends.cmsis_nn.operands import Layer
 from aot.backends.cmsis_nn.requantise import Form, Stage, solve, sums, unified, varies
@@ -120,7 +120,7 @@ class Packed:
             self.is_odd,
             self.way,
             self.common,
-            self.compact is not None,
+            self.compact and self.compact.low,
             tuple(place.code for place in self.places),
         )
 
@@ -208,10 +208,10 @@ def replicated(form: Form, count: int) -> Form:
 
 
 def pack_compact(layer: Layer, order: np.ndarray, tile: Tile) -> Packed | None:
-    """Pack with six bytes a channel, interleaved; None where that can't be. Tiles have one pair."""
+    """Pack with six bytes a channel, interleaved, for inputs less their zero point; None where that can't be. Tiles have one pair."""
     channels = paired(len(layer.bias))
     stage = stage_of(layer, channels)
-    found = compact(stage, layer.folded_bias[list(channels)])
+    found = compact(stage, layer.bias[list(channels)], (FINE, COARSE))
     weights = layer.weights.reshape(len(layer.bias), -1)[list(channels)]
     if found is None or not _all_fit(stage, weights):
         return None

@@ -118,10 +118,11 @@ class Core:
 
     def _unpacked(self, dsp: Dsp, weights: Value, place: Placement, near: Value) -> list[Value]:
         """The biases of a compact pair; its constants go to the stack."""
-        builder = dsp.builder
+        builder, found = dsp.builder, self.packed.compact
+        assert found is not None
         first, second, halves = dsp.words(weights, 0, 3)
         channels = [
-            Channel(dsp, word, half, place.rounding)
+            Channel(dsp, word, half, place.rounding, found.low)
             for word, half in ((first, dsp.signed_half(halves)), (second, builder.ashr(halves, I32(16))))
         ]
         for number, channel in enumerate(channels):
