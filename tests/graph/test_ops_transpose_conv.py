@@ -242,7 +242,10 @@ def test_compiled(name, cpu):
 
 
 def test_kernels_claim_phases():
-    assert compiled(COMPILED["SAME"], "cortex-m4") == ["conv 2x2", "conv 2x1", "conv 1x2", "conv 1x1"]
+    phases = ["conv 2x2", "conv 2x1", "conv 1x2", "conv 1x1"]
+    assert compiled(COMPILED["SAME"], "cortex-m4") == phases
+    assert compiled(COMPILED["int16"], "cortex-m4") == phases
+    assert [kernel for kernel in compiled(COMPILED["uint8"], "cortex-m4") if kernel != "generic map"] == phases
 
 
 # What is refused.

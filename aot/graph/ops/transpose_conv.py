@@ -28,6 +28,8 @@ from aot.graph.support import litert, micro
 
 MOST_PHASES = 16
 """As many phases become convolutions of their own, which kernels can claim; of more, those alike share a loop nest."""
+_PHASED = (DType.INT8, DType.UINT8, DType.INT16)
+"""Activations for which there are such kernels."""
 
 
 @dataclass(frozen=True)
@@ -249,7 +251,7 @@ def _lower(site: Site, lowering: Lowering) -> None:
     ending = _ending(site)
     initial = bias_element(site, lowering, layout.out[3], axis(0), ending.sums)
     form = _Form(site, ending, initial, ending.result(lowering, axis(0)))
-    each = site.input(0).dtype is DType.INT8 and max(layout.stride) <= MOST_PHASES >= layout.stride[0] * layout.stride[1]
+    each = site.input(0).dtype in _PHASED and max(layout.stride) <= MOST_PHASES >= layout.stride[0] * layout.stride[1]
     axes = zip(layout.out[1:3], layout.kernel, layout.stride, layout.padding)
     for rows, columns in product(*(runs(*sizes, each) for sizes in axes)):
         lowering.append(_primitive(form, layout, rows, columns))
