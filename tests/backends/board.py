@@ -19,7 +19,7 @@ from aot.backends.generic import GENERIC
 from aot.bundle import Bundle
 from aot.driver import Options, describe_entry, emit, ports
 from aot.graph.expr import Const, Expr, Load, Lookup, axis, rewrite
-from aot.graph.primitive import Contract, Map
+from aot.graph.primitive import Contract, Map, Reduce
 from aot.llvm.module import EntrySource
 from aot.lower.check import check_plan
 from aot.lower.implementation import Implementation
@@ -27,6 +27,7 @@ from aot.lower.lifetime import Io
 from aot.lower.place import plan as place
 from aot.lower.plan import Schedule, Step
 from aot.lower.program import Program
+from aot.lower.rows import row_count
 from aot.lower.select import select
 from aot.run import run_bundle
 from aot.target import Target
@@ -89,16 +90,11 @@ def _renamed(program: Program, prefix: str) -> Program:
     def named(node: Expr) -> Expr | None:
         return replace(node, buffer=prefix + node.buffer) if isinstance(node, Load | Lookup) else None
 
-    (contract,) = program.instructions
-    assert isinstance(contract, Contract)
-    changed = replace(
-        contract,
-        out=prefix + contract.out,
-        left=replace(contract.left, buffer=prefix + contract.left.buffer),
-        right=rewrite(contract.right, named),
-        initial=rewrite(contract.initial, named),
-        result=rewrite(contract.result, named),
-    )
+    (given,) = program.instructions
+    assert isinstance(given, Contract | Reduce)
+    parts = ("left", "right") if isinstance(given, Contract) else ("term",)
+    exprs = {name: rewrite(getattr(given, name), named) for name in (*parts, "initial", "result")}
+    changed = replace(given, out=prefix + given.out, **exprs)
     buffers = tuple(replace(one, name=prefix + one.name) for one in program.buffers)
     names = [tuple(prefix + name for name in some) for some in (program.inputs, program.outputs)]
     fill = Map(changed.out, program["y"].shape, Const(BACKGROUND, program["y"].dtype))
@@ -134,7 +130,10 @@ def _bundle(program: Program, target: Target, splits: bool, io: Io = "caller") -
     steps = []
     for position, choice in enumerate(choices):
         rows = choice.implementation.rows
-        middle = rows.count // 2 // rows.per_step * rows.per_step if splits else 0
+        divides = splits and rows.count == row_count(
+            program[choice.implementation.instruction.out]
+        )  # rows of several images: not so
+        middle = rows.count // 2 // rows.per_step * rows.per_step if divides else 0
         steps += [Step(position, *some) for some in ((0, middle), (middle, rows.count)) if some[0] < some[1]]
     plan = place(Schedule(program, choices, tuple(steps)), io=io)
     check_plan(plan)
@@ -150,4 +149,4 @@ def _bundle(program: Program, target: Target, splits: bool, io: Io = "caller") -
         weights_nbytes=emitted.weights_nbytes,
         io_in_workspace=io == "workspace",
     )
-    return bundle, [one.implementation for one in choices if isinstance(one.implementation.instruction, Contract)]
+    return bundle, [one.implementation for one in choices if not isinstance(one.implementation.instruction, Map)]

@@ -30,7 +30,7 @@ SHAPES = {
 
 def average(count: Expr) -> Expr:
     """TFLite's: the quotient rounds away from zero."""
-    half = Binary("shr", count, integer(1))
+    half = integer(int(count.value) >> 1) if isinstance(count, Const) else Binary("shr", count, integer(1))
     acc = Acc(DType.INT32)
     rounded = Select(Binary("gt", acc, integer(0)), add(acc, half), sub(acc, half))
     return cast(clamp(Binary("div", rounded, count), -128, 127), INT8)

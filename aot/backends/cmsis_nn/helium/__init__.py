@@ -8,6 +8,7 @@ from __future__ import annotations
 from aot.backends.cmsis_nn.helium.convolution import claim_convolution, claim_dense
 from aot.backends.cmsis_nn.helium.depthwise import claim_depthwise
 from aot.backends.cmsis_nn.helium.elementwise import claim_elementwise
+from aot.backends.cmsis_nn.helium.pool import claim_pool
 from aot.lower.implementation import Kernel
 
 KERNELS = (
@@ -24,5 +25,6 @@ KERNELS = (
         ("depthwise",),
     ),
     Kernel("helium dense", claim_dense, "int8 and int16 fully connected layer on any number of rows", ("dense",)),
+    Kernel("helium pool", claim_pool, "int8 average and maximum pool, and mean over rows and columns", ("reduce",)),
     Kernel("helium elementwise", claim_elementwise, "int8 and int16 sums, products and tables, four elements at a time", ("map",)),
 )

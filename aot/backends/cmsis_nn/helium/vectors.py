@@ -75,6 +75,11 @@ def splat(value: int) -> Value:
     return ir.Constant(WORDS, [value] * LANES)
 
 
+def narrowed(expr: Expr) -> Expr:
+    """An expression without the cast at its end that only drops bits."""
+    return expr.x if isinstance(expr, Cast) and _SIZES[expr.x.dtype] >= _SIZES[expr.dtype] else expr
+
+
 @dataclass
 class Vectors:
     """load(load or None for the accumulator, as unsigned): four elements widened to int32."""
@@ -90,8 +95,7 @@ class Vectors:
 
     def store(self, expr: Expr, out: Value) -> None:
         """Four elements: a cast at the end only drops bits, which the store does."""
-        inner = expr.x if isinstance(expr, Cast) and _SIZES[expr.x.dtype] >= _SIZES[expr.dtype] else expr
-        narrow = self.dsp.builder.trunc(self.value(inner), _BYTES if expr.dtype.nbytes == 1 else _HALVES)
+        narrow = self.dsp.builder.trunc(self.value(narrowed(expr)), _BYTES if expr.dtype.nbytes == 1 else _HALVES)
         self.dsp.builder.store(narrow, out, align=expr.dtype.nbytes)
 
     def _emit(self, expr: Expr) -> Value:
