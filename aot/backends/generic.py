@@ -12,10 +12,11 @@ from aot.graph.primitive import Call, Control, Loop, Primitive, Reduce, reads, w
 from aot.llvm.calls import arguments_of, call_constants, emit_call
 from aot.llvm.expressions import table_data, table_name, uniform
 from aot.llvm.loops import emit_generic, tables_of
+from aot.lower.draft import looks_up
 from aot.lower.implementation import Backend, Implementation, Kernel, Rows
 from aot.lower.inplace import elementwise_overwrites
 from aot.lower.program import Buffer, Program
-from aot.lower.rows import instruction_rows
+from aot.lower.rows import divided_alike, instruction_rows
 from aot.target import Target
 
 
@@ -61,7 +62,15 @@ def claim(program: Program, instruction: Primitive, target: Target) -> Implement
         emit=emit_generic,
         overwrites=elementwise_overwrites(program, instruction),
         rows=_rows(program, instruction),
-        scatters=(*activations(program, instruction), *writes(instruction)),
+        scatters=_scatters(program, instruction),
+    )
+
+
+def _scatters(program: Program, instruction: Loop) -> tuple[str, ...]:
+    """The buffers whose rows are loaded and stored one by one, and are those of their storage."""
+    names = (*activations(program, instruction), *writes(instruction))
+    return tuple(
+        name for name in names if divided_alike(program, name) and not looks_up(instruction, program.storage(name), program)
     )
 
 

@@ -16,7 +16,7 @@ from aot.graph.primitive import loads_of
 from aot.llvm.scattered import table_of_rows, with_tables
 from aot.lower.implementation import Rows
 from aot.lower.plan import scratch_name
-from aot.lower.rows import row_count, row_nbytes, touched
+from aot.lower.rows import divided_alike, row_nbytes, step_rows
 
 if TYPE_CHECKING:
     from aot.bundle import Port
@@ -95,10 +95,9 @@ class Layout:
         return self.program.storage(name) in self.plan.row_offsets
 
     def _offsets(self, name: str) -> tuple[int, ...]:
-        offsets = self.plan.row_offsets[self.program.storage(name)]
-        if len(offsets) != row_count(self.program[name]):
-            raise InternalError(f"%{name} has {row_count(self.program[name])} rows, and offsets of {len(offsets)}")
-        return offsets
+        if not divided_alike(self.program, name):
+            raise InternalError(f"%{name} has other rows than %{self.program.storage(name)}, which lies scattered")
+        return self.plan.row_offsets[self.program.storage(name)]
 
     def arguments(self, step: Step) -> tuple[Place, ...]:
         """What an implementation gets in a step for what it reads and writes, and as scratch."""
@@ -119,8 +118,7 @@ class Layout:
         return Place("workspace", self._offsets(name)[row] - row * nbytes, nbytes)
 
     def _touched(self, name: str, step: Step) -> range:
-        chosen = self.implementations[step.position]
-        return touched(self.program, chosen.instruction, name, step.y0, step.y1, chosen.rows.accumulates)
+        return step_rows(self.program, self.plan.schedule.implementation(step), name, step.y0, step.y1)
 
     def place(self, name: str) -> Place:
         """Where a buffer lies that is in one piece."""

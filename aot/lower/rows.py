@@ -52,7 +52,7 @@ def touched(program: Program, instruction: Primitive, name: str, y0: int, y1: in
     if program.storage(instruction.out) == storage:
         accesses.append((instruction.out, store_of(instruction)))
     looked_up = any(program.storage(one.buffer) == storage for one in _lookups(instruction))
-    if axis is None or looked_up or any(not _alike(program[view], program[storage]) for view, _ in accesses):
+    if axis is None or looked_up or any(not divided_alike(program, view) for view, _ in accesses):
         return whole
     extents = (*instruction.space, *getattr(instruction, "window", ()))
     spans = [_span(program[view], index, extents, axis, range(y0, y1)) for view, index in accesses]
@@ -88,8 +88,9 @@ def _lookups(instruction: Loop) -> list[Lookup]:
     return [node for root in expressions(instruction) for node in walk(root) if isinstance(node, Lookup)]
 
 
-def _alike(view: Buffer, storage: Buffer) -> bool:
-    return not view.is_window and row_count(view) == row_count(storage)
+def divided_alike(program: Program, view: str) -> bool:
+    """Whether the rows of a view are those of its storage."""
+    return not program[view].is_window and row_count(program[view]) == row_count(program[program.storage(view)])
 
 
 def _span(buffer: Buffer, index: Sequence[IndexMap], extents: Sequence[int], axis: int, rows: range) -> range:

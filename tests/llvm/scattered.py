@@ -12,12 +12,17 @@ from dataclasses import dataclass
 import numpy as np
 
 from aot.backends.generic import BACKEND, GENERIC
+from aot.lower.check import check_plan
 from aot.lower.implementation import Backend, Choice
 from aot.lower.lifetime import Io, in_workspace
+from aot.lower.place import plan as place
 from aot.lower.plan import Plan, Schedule, Step, scratch_name
 from aot.lower.program import Program
-from aot.lower.rows import row_count, row_nbytes, touched
+from aot.lower.rows import divided_alike, row_count, row_nbytes, step_rows
+from aot.lower.schedule import schedule
+from aot.lower.segments import Divisions, scheduled
 from aot.lower.select import select
+from aot.lower.streaming import Layers
 from aot.target import Target
 
 
@@ -62,7 +67,7 @@ def touched_rows(program: Program, choices: Sequence[Choice], step: Step, what: 
     found = []
     for name in getattr(chosen, what):
         if not (what == "reads" and name in chosen.writes):
-            rows = touched(program, chosen.instruction, name, step.y0, step.y1, chosen.rows.accumulates)
+            rows = step_rows(program, chosen, name, step.y0, step.y1)
             found += [(program.storage(name), row) for row in rows]
     return found
 
@@ -129,9 +134,20 @@ class _Placing:
         for step in self.steps:
             chosen = self.choices[step.position].implementation
             for name in (*chosen.reads, *chosen.writes):
-                rows = touched(self.program, chosen.instruction, name, step.y0, step.y1, chosen.rows.accumulates)
-                alike = row_count(self.program[name]) == row_count(self.program[self.program.storage(name)])
-                if not alike or (len(rows) > 1 and name not in chosen.scatters):
+                rows = step_rows(self.program, chosen, name, step.y0, step.y1)
+                if not divided_alike(self.program, name) or (len(rows) > 1 and name not in chosen.scatters):
                     whole.add(self.program.storage(name))
         names = [buffer.name for buffer in self.program.buffers if buffer.role == "temporary" and buffer.base is None]
         return tuple(name for name in names if name not in whole and row_count(self.program[name]) > 1)
+
+
+def streamed_plan(program: Program, target: Target, io: Io = "caller", backend: Backend = BACKEND) -> Plan:
+    """The plan with the least peak that streaming finds, checked."""
+    whole = schedule(program, select(program, backend, GENERIC, target), io)
+    layers = Layers(program, [choice.implementation for choice in whole.choices], [step.position for step in whole.steps], io)
+    divisions = Divisions(layers)
+    segments = divisions.cheapest(divisions.least_peak)
+    assert segments is not None
+    found = place(scheduled(whole, layers, segments), io)
+    check_plan(found)
+    return found

@@ -15,12 +15,15 @@ from aot.lower.build import build_program
 from aot.lower.execute import execute_all
 from aot.lower.fuse import fuse
 from aot.lower.implementation import Implementation
+from aot.lower.lifetime import Io
+from aot.lower.plan import Plan
+from aot.lower.program import Program
 from aot.run import run_bundle
-from aot.target import load_target
+from aot.target import Target, load_target
 from tests.backends import emulator
 from tests.llvm import compiled, test_primitives
 from tests.llvm.compiled import program_of
-from tests.llvm.scattered import scattered_plan
+from tests.llvm.scattered import scattered_plan, streamed_plan
 from tests.llvm.test_primitives import HOST, Maker
 from tests.lower.random_graphs import graphs
 from tests.lower.toy import TOYS, random_inputs
@@ -81,17 +84,26 @@ def test_copies_of_rows_stay_in_them(shape: tuple[int, int]) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("where", [HOST, M4], ids=["host", "m4"])
+@pytest.mark.parametrize("plans", ["random", "streamed"])
 @settings(max_examples=40, deadline=None, derandomize=True)
 @given(graph=graphs())
-def test_random_graphs(where, graph: Graph) -> None:
-    for number, program in enumerate((build_program(graph, TOYS), fuse(build_program(graph, TOYS)))):
-        owners = [program.storage(name) for name in (*program.inputs, *program.outputs)]
-        io = "caller" if number and len(set(owners)) == len(owners) else "workspace"
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(compiled, "plan_of", lambda program, target, io: scattered_plan(program, target, len(graph.nodes), io))
-            bundle = compiled.bundle_of(program, where, io)
-        inputs = random_inputs(program)
-        values = execute_all(program, inputs)
-        got = run_bundle(bundle, [inputs[name] for name in program.inputs]).outputs
-        for name, have in zip(program.outputs, got, strict=True):
-            np.testing.assert_array_equal(have, values[name], str(bundle.main.plan))
+def test_random_graphs(plans: str, where: Target, graph: Graph) -> None:
+    for program in (build_program(graph, TOYS), fuse(build_program(graph, TOYS))):
+        for io in ("caller", "workspace"):
+            owners = [program.storage(name) for name in (*program.inputs, *program.outputs)]
+            if io == "workspace" or len(set(owners)) == len(owners):
+                plan = (
+                    scattered_plan(program, where, len(graph.nodes), io) if plans == "random" else streamed_plan(program, where, io)
+                )
+                check_run(program, plan, where, io)
+
+
+def check_run(program: Program, plan: Plan, where: Target, io: Io) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(compiled, "plan_of", lambda *_: plan)
+        bundle = compiled.bundle_of(program, where, io)
+    inputs = random_inputs(program)
+    values = execute_all(program, inputs)
+    got = run_bundle(bundle, [inputs[name] for name in program.inputs]).outputs
+    for name, have in zip(program.outputs, got, strict=True):
+        np.testing.assert_array_equal(have, values[name], str(plan))
