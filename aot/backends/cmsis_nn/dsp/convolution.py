@@ -256,8 +256,10 @@ def _plans(program: Program, layer: Layer, spread: Spread | None) -> list[_Plan]
     choices = block_choices(words, len(channels), not layer.fits_int32)
     pixels, pairs = min(choices, key=lambda choice: block_instructions(words, run, *choice))
     share = code_share(program, layer)
-    straight = [(pixels, pairs, _STRAIGHT), *([(2, 2, 2 * _STRAIGHT)] if (2, 2) in choices and words >= _STRAIGHT else [])]
-    solutions = {wide: solution(layer, wide) for wide in (False, True)}
+    straight = [(pixels, pairs, _STRAIGHT)]
+    if (2, 2) in choices and words >= _STRAIGHT and (pixels > 1 or layer.dtype is DType.INT8):
+        straight.append((2, 2, 2 * _STRAIGHT))
+    solutions = {wide: solution(layer, wide, pixels == 1) for wide in (False, True)}
 
     def planned(tile: Callable[[bool], Tile], pixels: int, single: bool = False) -> _Plan:
         pairs_of_rows = not (by_rows or single) and height % 2 == 0 and width % pixels and 2 * width % pixels == 0

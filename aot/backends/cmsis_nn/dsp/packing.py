@@ -6,8 +6,9 @@ Invariant: SMLAD over a group's words leaves 256 * A + B and B in two accumulato
 
 Interleaved: a half is 256 * a + b for weights a, b of the two channels, so that SMLAD(word, x) sums 256 * A + B,
 SMLAD(SXTB16(word), x) sums B, and their difference is 256 * A modulo 2^32: exact while A stays inside 24 bits, which is proved for
-each channel from its weights. Coupled: bytes a, b, a', b', of which SXTB16 makes (a, a') and, with ROR #8, (b, b'): for inputs of int16, or
-sums too large. Wide: (a, a') and (b, b') themselves, int16, in twice the bytes.
+each channel from its weights. Of inputs of int16 256 * A + B is an int64, by SMLALD, and A may have 32 bits. Coupled: bytes a, b, a', b',
+of which SXTB16 makes (a, a') and, with ROR #8, (b, b'): for sums too large, or too many for their registers. Wide: (a, a') and (b, b')
+themselves, int16, in twice the bytes.
 """
 
 from __future__ import annotations
@@ -95,11 +96,21 @@ class Packed:
         return self.form.bits // 8
 
     @property
+    def long_places(self) -> tuple[bool, bool]:
+        """Whether the sums of a pair's first channel, and of its second, are int64."""
+        return _long_places(self.form, self.interleaved)
+
+    @property
+    def sum_words(self) -> int:
+        """Words of a pair's sums."""
+        return 2 + sum(self.long_places)
+
+    @property
     def header_nbytes(self) -> int:
         """Biases at the start of a group, or all that compact channels have beside weights."""
         if self.compact is not None:
             return 2 * COMPACT_NBYTES * self.tile.pairs
-        return (16 if self.is_long else 8) * self.tile.pairs
+        return 4 * self.sum_words * self.tile.pairs
 
     @property
     def word_nbytes(self) -> int:
@@ -152,10 +163,11 @@ def refusal_of(layer: Layer) -> str:
     return form if isinstance(form, str) else ""
 
 
-def solution(layer: Layer, wide: bool = False) -> Solution:
-    """Solve the requantisation; of int8 activations and weights for interleaved channels if that can be proved."""
+def solution(layer: Layer, wide: bool = False, single: bool = False) -> Solution:
+    """Solve the requantisation; of int8 weights for interleaved channels if that can be proved, beside int16 activations only for
+    products of single pixels: the sums take three registers."""
     if layer.dtype is DType.INT16:
-        return _solution16(layer)
+        return _solution16(layer, single and not wide)
     channels = paired(len(layer.bias))
     stage = stage_of(layer, channels)
     weights = layer.weights.reshape(len(layer.bias), -1)[list(channels)]
@@ -166,14 +178,19 @@ def solution(layer: Layer, wide: bool = False) -> Solution:
     return Solution(channels, live, form, interleaved, _unified(stage, weights, form, interleaved))
 
 
-def _solution16(layer: Layer) -> Solution:
+def _long_places(form: Form, interleaved: bool) -> tuple[bool, bool]:
+    return form.kind == "long" or (interleaved and form.bits == 16), form.kind == "long"
+
+
+def _solution16(layer: Layer, interleaved: bool) -> Solution:
     channels = paired(len(layer.bias))
+    interleaved = interleaved and _halves_fit(layer.weights.reshape(len(layer.bias), -1)[list(channels)])
     form = solve16(layer, channels)
     if isinstance(form, str):
         raise InternalError(form)
     alike = (form.multiplier, form.right, form.offset, form.right if form.left is None else form.left)
     same = form if all((array == array[0]).all() for array in alike) else None
-    return Solution(channels, np.ones(len(channels), bool), form, False, same)
+    return Solution(channels, np.ones(len(channels), bool), form, interleaved, same)
 
 
 def pack(layer: Layer, order: np.ndarray, tile: Tile, solved: Solution | None = None, centred: bool = False) -> Packed:
@@ -189,8 +206,9 @@ def pack(layer: Layer, order: np.ndarray, tile: Tile, solved: Solution | None = 
     bias = np.where(matters, (layer.bias if centred else layer.folded_bias)[list(channels)] + form.delta, 0)
     ordered = _ordered(weights * matters[:, None], order, 2 * tile.words)
     words = _interleaved(ordered) if interleaved else _wide(ordered) if tile.wide else _coupled(ordered)
-    header = np.stack([256 * bias[0::2] + bias[1::2] if interleaved else bias[0::2], bias[1::2]], 1)
-    header = np.stack([header, header >> 32], 2).reshape(len(header), -1) if form.kind == "long" else header
+    biases = (256 * bias[0::2] + bias[1::2] if interleaved else bias[0::2], bias[1::2])
+    long = _long_places(form, interleaved)
+    header = np.stack([word for each, two in zip(biases, long) for word in ((each, each >> 32) if two else (each,))], 1)
     constants = np.array([constants_of_form(form, n) for n in range(len(channels))], np.int64)
     step = 2 if tile.wide else 1
     if same is None:

@@ -20,7 +20,7 @@ from aot.backends.cmsis_nn.dsp.instructions import Dsp
 from aot.backends.cmsis_nn.dsp.packing import Packed
 from aot.backends.cmsis_nn.shared import digest
 from aot.errors import InternalError
-from aot.llvm.types import I32, POINTER, Value
+from aot.llvm.types import I32, I64, POINTER, Value
 
 Expansion = Callable[[], Value]
 
@@ -135,12 +135,7 @@ class Core:
     ) -> tuple[list[list[Value]], Value]:
         """The accumulators [place][pixel] of a group, and where its constants lie. near: where those of a compact pair go."""
         tile, header = self.packed.tile, self.packed.header_nbytes
-        if near is not None:
-            biases = self._unpacked(dsp, weights, place, near)
-        elif self.packed.is_long:
-            biases = [dsp.long(weights, 8 * number) for number in range(2 * tile.pairs)]
-        else:
-            biases = dsp.words(weights, 0, 2 * tile.pairs)
+        biases = self._biases(dsp, weights) if near is None else self._unpacked(dsp, weights, place, near)
         sums = [[bias] * self.pixels for bias in biases]
         if not self.is_long:
             self._turn(dsp, weights, header, place.slots, sums)
@@ -156,10 +151,20 @@ class Core:
         words, _, *accs = carried.results
         return [list(accs[first : first + self.pixels]) for first in range(0, len(accs), self.pixels)], dsp.at(words, place.after)
 
+    def _biases(self, dsp: Dsp, weights: Value) -> list[Value]:
+        """Where a group's sums begin."""
+        if not any(self.packed.long_places):
+            return dsp.words(weights, 0, 2 * self.packed.tile.pairs)
+        found, offset = [], 0
+        for is_long in self.packed.long_places * self.packed.tile.pairs:
+            found.append((dsp.long if is_long else dsp.word)(weights, offset))
+            offset += 8 if is_long else 4
+        return found
+
     def _turn(self, dsp: Dsp, weights: Value, offset: int, slots: Value, sums: list[list[Value]]) -> None:
         """Straight code over `unroll` words. Weights are expanded just before their first use, pixels loaded two at a time."""
         read_pixels, read_weights = self._pixel_reader(dsp, slots), self._weight_reader(dsp, weights, offset)
-        multiply = dsp.smlald if self.packed.is_long else dsp.smlad
+        multiply = [dsp.smlald if is_long else dsp.smlad for is_long in self.packed.long_places]
         for word in range(self.unroll):
             expand, halves = read_weights(word), []
             for first in range(0, self.pixels, 2):
@@ -169,7 +174,7 @@ class Core:
                     if first == 0:
                         halves.append(expand[number]())
                     for pixel, x in zip(here, pixels, strict=True):
-                        sums[number][pixel] = multiply(halves[number], x, sums[number][pixel])
+                        sums[number][pixel] = multiply[number % 2](halves[number], x, sums[number][pixel])
 
     def _pixel_reader(self, dsp: Dsp, slots: Value) -> Callable[[int, range], Sequence[Value]]:
         """Reads one or two pixels' word; a single slot's words are read two at a time."""
@@ -194,7 +199,8 @@ class Core:
         Where sums take eight registers, weights that need a register while they are expanded are loaded as late as can be.
         """
         way, each = self.packed.way, self.packed.word_nbytes // 4
-        is_tight = self._sum_registers >= 8 and (way == "wide" or (way == "coupled" and self.pixels > 1))
+        is_late = way == "wide" or self.pixels > 1 if way != "interleaved" else self.packed.is_long
+        is_tight = self._sum_registers >= 8 and is_late
         pairs_only = way == "wide" or not (is_tight or (each == 1 and self.pixels > 2))
         block, ahead = 2 if pairs_only else 1, {}
 
@@ -219,7 +225,7 @@ class Core:
 
     @property
     def _sum_registers(self) -> int:
-        return 2 * self.pixels * self.packed.tile.pairs * (2 if self.packed.is_long else 1)
+        return self.pixels * self.packed.tile.pairs * self.packed.sum_words
 
     def _finish(
         self,
@@ -241,10 +247,11 @@ class Core:
             start = dsp.at(out, 2 * pair * nbytes)
             for pixel in range(self.pixels):
                 first, second = sums[2 * pair][pixel], sums[2 * pair + 1][pixel]
+                shifted = packed.interleaved and nbytes == 1
                 if packed.interleaved:
-                    first = dsp.builder.sub(first, second)
+                    first = dsp.builder.sub(first, second) if shifted else self._apart(dsp, first, second)
                 values = [
-                    packed.places[0].requantise(dsp, first, packed.interleaved, words[0]),
+                    packed.places[0].requantise(dsp, first, shifted, words[0]),
                     packed.places[1].requantise(dsp, second, False, words[1]),
                 ]
                 dsp.store_element(values[0], start, nbytes)
@@ -263,6 +270,12 @@ class Core:
             return [*words[:2], place.right], [*words[2:], place.right]
         words = dsp.words(own, 8 * pair * count, 2 * count) if common is None else dsp.words(common, 0, 2 * count)
         return words[:count], words[count:]
+
+    def _apart(self, dsp: Dsp, both: Value, second: Value) -> Value:
+        """The first of two sums, of the int64 256 * first + second."""
+        builder = dsp.builder
+        first = builder.ashr(builder.sub(both, second if self.packed.is_long else builder.sext(second, I64)), I64(8))
+        return first if self.packed.is_long else builder.trunc(first, I32)
 
     def _step(self, dsp: Dsp, groups_left: Value) -> int | Value:
         """Bytes from a pair's first channel to its second: 0 in the last group of an odd number of channels (both are the same one)."""
