@@ -55,9 +55,7 @@ def core(layer: Layer, packed: Packed, pixels: int, stride: int, unroll: int) ->
     expanded = {"interleaved": pairs, "coupled": 2 * pairs, "wide": 0}[packed.way]
     slots = pixels // 2 + (pixels % 2) * (1 if stride > 1 else 0.5)
     body = unroll * (2 * pixels * pairs + expanded + loads + slots)
-    each = 2 * (requantised(packed.form) + 1 + fused(layer)) + (
-        0 if not packed.interleaved else 1 if packed.element_nbytes == 1 else 5
-    )
+    each = 2 * (requantised(packed.form) + 1 + fused(layer)) + (0 if not packed.interleaved else 5 if packed.long_places[0] else 1)
     finish = pairs * (packed.constant_count + pixels * each)
     head = pairs + 2 * pairs * (pixels - 1) + (8 if is_long else 4)
     busy = (24 + 4 * turns if is_long else 0) if pixels * pairs > 2 else 0  # registers on the stack

@@ -247,7 +247,7 @@ class Core:
             start = dsp.at(out, 2 * pair * nbytes)
             for pixel in range(self.pixels):
                 first, second = sums[2 * pair][pixel], sums[2 * pair + 1][pixel]
-                shifted = packed.interleaved and nbytes == 1
+                shifted = packed.interleaved and not packed.long_places[0]
                 if packed.interleaved:
                     first = dsp.builder.sub(first, second) if shifted else self._apart(dsp, first, second)
                 values = [
