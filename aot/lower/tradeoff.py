@@ -188,13 +188,15 @@ def _best(layers: Layers, prices: _Prices, other: Picks) -> Picks:
 
 
 def _cheapest(layers: Layers, prices: _Prices, picks: Picks) -> Picks:
-    """Descent: layer by layer, and together for layers that could share code, until nothing gets cheaper."""
-    names = list(dict.fromkeys(name for layer in layers for one in layer for name, _ in one.shared))
+    """Descent: layer by layer, and together for layers that could share a part of a variant's code or all of it, until nothing gets
+    cheaper."""
+    every = [frozenset(name for name, _ in one.shared) for layer in layers for one in layer]
+    parts = list(dict.fromkeys([frozenset([name]) for layer in layers for one in layer for name, _ in one.shared] + every))
     for _ in range(_ROUNDS):
         before = picks
-        picks = _one_by_one(layers, prices, picks, None)
-        for name in names:
-            together = _one_by_one(layers, prices, _one_by_one(layers, prices, picks, name), None)
+        picks = _one_by_one(layers, prices, picks)
+        for names in parts:
+            together = _one_by_one(layers, prices, _sharing(layers, prices, picks, names))
             if prices.of(total(layers, together)) < prices.of(total(layers, picks)):
                 picks = together
         if picks == before:
@@ -202,8 +204,17 @@ def _cheapest(layers: Layers, prices: _Prices, picks: Picks) -> Picks:
     return picks
 
 
-def _one_by_one(layers: Layers, prices: _Prices, picks: Picks, free: str | None) -> Picks:
-    """Each layer in turn takes what is cheapest for it; code that another layer has anyway, and the one named `free`, costs nothing."""
+def _sharing(layers: Layers, prices: _Prices, picks: Picks, names: frozenset[str]) -> Picks:
+    """The picks, but every layer that can have all of the named code does."""
+    found = []
+    for layer, pick in zip(layers, picks, strict=True):
+        able = [n for n, one in enumerate(layer) if names <= {name for name, _ in one.shared}]
+        found.append(min(able, key=lambda n, layer=layer: prices.of(layer[n])) if names and able else pick)
+    return tuple(found)
+
+
+def _one_by_one(layers: Layers, prices: _Prices, picks: Picks) -> Picks:
+    """Each layer in turn takes what is cheapest for it; code that another layer has anyway costs nothing."""
     found = list(picks)
     users: dict[str, int] = {}
     for layer, pick in zip(layers, found):
@@ -216,7 +227,7 @@ def _one_by_one(layers: Layers, prices: _Prices, picks: Picks, free: str | None)
             users[name] -= 1
 
         def price(n: int, layer: Sequence[Figures] = layer) -> float:
-            fresh = sum(nbytes for name, nbytes in layer[n].shared if not users.get(name) and name != free)
+            fresh = sum(nbytes for name, nbytes in layer[n].shared if not users.get(name))
             return prices.of(layer[n]) + prices.code * fresh
 
         found[number] = min(range(len(layer)), key=price)

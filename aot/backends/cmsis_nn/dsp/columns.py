@@ -57,12 +57,39 @@ class Columns:
     @property
     def masks(self) -> tuple[tuple[bool, ...], ...]:
         """Which rows of a strip exist, for each kind of strip, in the order of their first appearance."""
+        return tuple(dict.fromkeys(self._mask(y) for y in range(0, self.geometry.output[1], self.step)))
+
+    def _mask(self, y: int) -> tuple[bool, ...]:
+        """Which rows of the strip of output row y exist."""
         g = self.geometry
-        found = []
-        for y in range(0, g.output[1], self.step):
-            top = y * g.stride[0] - g.pad_top
-            found.append(tuple(0 <= top + row * g.dilation[0] < g.input[1] for row in range(self.rows)))
-        return tuple(dict.fromkeys(found))
+        top = y * g.stride[0] - g.pad_top
+        return tuple(0 <= top + row * g.dilation[0] < g.input[1] for row in range(self.rows))
+
+    def instructions(self, y: int) -> float:
+        """What the strip of output row y is expected to take."""
+        count = len(self.inside)
+        turns = 0 if count <= self._block else -(-count // self._block)
+        rows = sum(self._mask(y))
+        if self.rows <= _STRAIGHT_ROWS:
+            return count * (rows + rows // 2 + -(-self.words // 2)) + 4 * turns + 6
+        if rows < self.rows:
+            return self.rows * (6 * count + 10)
+        return self.rows // 2 * (4 * count + 4 * turns + 4) + self.rows % 2 * (2 * count + 4 * turns)
+
+    @property
+    def code_instructions(self) -> float:
+        """Those of the code for strips of all kinds."""
+        each = self.rows + self.rows // 2 + -(-self.words // 2) if self.rows <= _STRAIGHT_ROWS else 6
+        ways = len(self.masks) if self.rows <= _STRAIGHT_ROWS else 1
+        return ways * (min(len(self.inside), self._block) * each + 4) + (
+            0 if self.rows <= _STRAIGHT_ROWS or len(self.masks) == 1 else 26
+        )
+
+    @property
+    def _block(self) -> int:
+        """Columns a turn."""
+        count = len(self.inside)
+        return max(1, count) if count <= 6 else next((size for size in (6, 5, 4, 3) if count % size == 0), 4)
 
     def top(self, dsp: Dsp, y: Value) -> Value:
         """The first input row of the strip of output row y."""
@@ -170,8 +197,7 @@ class Columns:
 
     def _loop(self, dsp: Dsp, starts: Sequence[Value], into: Value, column: Callable[[Sequence[Value], Value], None]) -> None:
         """`column(pointers, place)` for each column inside the image, several a turn."""
-        count, depth = len(self.inside), self.pixel_nbytes
-        block = count if count <= 6 else next((size for size in (6, 5, 4, 3) if count % size == 0), 4)
+        count, depth, block = len(self.inside), self.pixel_nbytes, self._block
         with dsp.repeat(count // block, [*starts, into]) as carried:
             *here, place = carried.values
             for number in range(block):

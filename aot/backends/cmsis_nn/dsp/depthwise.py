@@ -13,34 +13,31 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-import numpy as np
-
+from aot.backends.cmsis_nn.dsp.channels import Channels
 from aot.backends.cmsis_nn.dsp.columns import Columns
 from aot.backends.cmsis_nn.dsp.compact_depthwise import compact_depthwise
 from aot.backends.cmsis_nn.dsp.convolution import MOST_ROWS, TAKES, is_for_columns
 from aot.backends.cmsis_nn.dsp.costs import fused, requantised
-from aot.backends.cmsis_nn.dsp.ending import Place, constant_count, constants_of_form, stage_of
+from aot.backends.cmsis_nn.dsp.sliding import sliding_depthwise
 from aot.backends.cmsis_nn.fused import operands_of
 from aot.backends.cmsis_nn.operands import Layer, needed_rows, read_layer
-from aot.backends.cmsis_nn.requantise import Form, solve
-from aot.backends.cmsis_nn.requantise16 import solve16
 from aot.backends.cmsis_nn.shared import Body, Frame, digest, emit_body
-from aot.graph.ir import DType
 from aot.graph.primitive import Primitive
 from aot.llvm.emission import KernelFunction
 from aot.llvm.types import I32, Value
 from aot.lower.implementation import Cost, Implementation, Rows
 from aot.lower.inplace import elementwise_overwrites
-from aot.lower.program import Buffer, Program
+from aot.lower.program import Program
 from aot.target import Target
 
-_CODE_NBYTES = {True: 1050, False: 700}  # two rows at a time or one, about
+_NBYTES = 3.8  # of an instruction, on average
 _STRAIGHT_TAPS = 24  # SMLAD for each output that are emitted without a loop
 _STRAIGHT_WORDS = 9  # unpacked weights of a channel that are unpacked without a loop over kernel columns
 
 
 def claim_depthwise(program: Program, instruction: Primitive, target: Target) -> tuple[Implementation, ...] | str:
-    """Depthwise convolutions of any multiplier, kernel, stride, dilation and padding."""
+    """Depthwise convolutions of any multiplier, kernel, stride, dilation and padding: strip by strip; where that can be, sliding, or in
+    few bytes."""
     layer = _read(program, instruction, target)
     if isinstance(layer, str):
         return layer
@@ -48,11 +45,11 @@ def claim_depthwise(program: Program, instruction: Primitive, target: Target) ->
         return f"a kernel of {layer.geometry.kernel[0]} rows (at most {MOST_ROWS})"
     if not layer.fits_int32:
         return "sums of more than 32 bits"
-    form = _form(layer)
-    if isinstance(form, str):
-        return form
-    plan = _plan(layer, form)
-    table = Buffer(f"{layer.instruction.out}.packed", DType.INT32, plan.table.shape, "constant", data=plan.table, align=4)
+    channels = Channels.of(layer)
+    if isinstance(channels, str):
+        return channels
+    plan = _plan(layer, channels)
+    table = plan.channels.buffer(layer.instruction.out)
     reads, constants = operands_of(program, layer.instruction, layer.split.rest)
     kernel = f"depthwise {layer.geometry.kernel[0]}x{layer.geometry.kernel[1]}"
     how = "two rows at a time" if plan.is_paired else "one row at a time"
@@ -68,11 +65,12 @@ def claim_depthwise(program: Program, instruction: Primitive, target: Target) ->
         rows=Rows(layer.geometry.output[1], 2 if plan.is_paired else 1, lambda y0, y1: needed_rows(layer, y0, y1)),
         style="ordered",
         cost=plan.cost,
-        notes=(str(plan.form), how),
+        notes=(str(plan.channels.form), how),
         variant=how,
     )
     frugal = compact_depthwise(layer, reads)
-    return (usual,) if isinstance(frugal, str) else (usual, frugal)
+    others = sliding_depthwise(layer, plan.channels, reads)
+    return (usual, *others) if isinstance(frugal, str) else (usual, *others, frugal)
 
 
 def _read(program: Program, instruction: Primitive, target: Target) -> Layer | str:
@@ -89,14 +87,12 @@ def _read(program: Program, instruction: Primitive, target: Target) -> Layer | s
 
 @dataclass(frozen=True)
 class _Plan:
-    """All decisions for one layer. table: bias and requantisation constants of each channel, then the weights of each channel as
-    bytes, kernel column by kernel column."""
+    """All decisions for one layer."""
 
     layer: Layer
     is_paired: bool
     columns: Columns
-    form: Form
-    table: np.ndarray
+    channels: Channels
 
     @property
     def code(self) -> tuple | None:
@@ -104,32 +100,7 @@ class _Plan:
         layer = self.layer
         if layer.split.rest is not None:
             return None
-        return layer.geometry, layer.out, self.is_paired, self.columns, Place.of(self.form, 0, 1).code
-
-    @property
-    def cost(self) -> Cost:
-        """What the layer is expected to take."""
-        g, columns = self.layer.geometry, self.columns
-        images, height, width, _ = g.output
-        strips, loads = -(-height // columns.step), (columns.words + 1) // 2
-        gathered = len(columns.inside) * (columns.rows + columns.rows // 2 + loads + 0.4) + 12
-        at_once = min(3, width)
-        if self.is_paired:
-            summed = 2 * g.kernel[1] + (2 * g.kernel[1] + at_once - 1) / (2 * at_once)
-        else:
-            turn = 5 if columns.words * g.kernel[1] > _STRAIGHT_TAPS else 0
-            summed = g.kernel[1] * (columns.words + loads + (loads + turn) / at_once)
-        output = summed + requantised(self.form) + int(self.form.pre[0] > 0) + 3 + fused(self.layer)
-        unpacked = 1.5 * self.constants + g.kernel[1] * (1.5 * g.kernel[0] + loads) + 6
-        each = height * width * output + 10 * strips + unpacked
-        instructions = images * g.input[3] * (strips * gathered + 12 + g.multiplier * each) + 40
-        nbytes, code = _CODE_NBYTES[self.is_paired], self.code
-        return Cost(int(instructions), nbytes if code is None else 0, () if code is None else ((f"body {digest(code)}", nbytes),))
-
-    @property
-    def constants(self) -> int:
-        """Words of bias and constants."""
-        return 1 + constant_count(self.form)
+        return layer.geometry, layer.out, self.is_paired, self.columns, self.channels.place.code
 
     @property
     def weight_words(self) -> int:
@@ -142,39 +113,63 @@ class _Plan:
         return 2 if self.is_paired else self.columns.words
 
     @property
-    def weights_nbytes(self) -> int:
-        """Bytes of a channel's weights in the table."""
-        return self.layer.geometry.kernel[0] * self.layer.geometry.kernel[1]
+    def at_once(self) -> int:
+        """Output columns in one turn: three of two rows, or of a single row the most that leave no rest."""
+        width = self.layer.geometry.output[2]
+        if self.is_paired:
+            return min(3, width)
+        return next((count for count in (4, 3) if width % count == 0), min(4, width))
 
     @property
-    def weights_at(self) -> int:
-        """Byte of the table at which weights begin."""
-        return self.constants_nbytes * len(self.layer.bias)
+    def cost(self) -> Cost:
+        """What the layer is expected to take."""
+        g, columns, height = self.layer.geometry, self.columns, self.layer.geometry.output[1]
+        strips = [(columns.instructions(y) + 12, self._row(min(columns.step, height - y))) for y in range(0, height, columns.step)]
+        unpacking = 14 + 1.5 * self.channels.constants + g.kernel[1] * (6 if self.is_paired else 8 + 3 * g.kernel[0])
+        channel = 16 + unpacking * g.multiplier * (1 if g.multiplier == 1 else len(strips))
+        channel += sum(gathering + g.multiplier * row for gathering, row in strips)
+        unrolled = g.kernel[1] if self.weight_words <= _STRAIGHT_WORDS else 1
+        code = 60 + unrolled * (6 if self.is_paired else 12) + columns.code_instructions + self._code(columns.step)
+        code += self._code(1) if self.is_paired and height % 2 else 0
+        own, body = int(_NBYTES * code), self.code
+        instructions = int(g.input[0] * (g.input[3] * channel + 40))
+        return Cost(instructions, own) if body is None else Cost(instructions, 0, ((f"body {digest(body)}", own),))
+
+    def _row(self, rows: int) -> float:
+        """Instructions of `rows` output rows."""
+        full, rest = divmod(self.layer.geometry.output[2], self.at_once)
+        more = self._block(rest, rows) if self.is_paired else rest * self._block(1, rows)
+        return full * (self._block(self.at_once, rows) + (4 if full > 1 else 0)) + more
+
+    def _code(self, rows: int) -> float:
+        """Instructions of the code for `rows` output rows."""
+        rest = self.layer.geometry.output[2] % self.at_once
+        short = 1 / self.layer.geometry.kernel[1] if self._is_long else 1
+        return short * (self._block(self.at_once, rows) + self._block(rest if self.is_paired else min(rest, 1), rows))
 
     @property
-    def constants_nbytes(self) -> int:
-        return 4 * self.constants
+    def _is_long(self) -> bool:
+        """Whether there is a loop over kernel columns."""
+        return not self.is_paired and self.columns.words * self.layer.geometry.kernel[1] > _STRAIGHT_TAPS
+
+    def _block(self, count: int, rows: int) -> float:
+        """Instructions of `count` output columns by `rows` rows."""
+        if not count:
+            return 0
+        g, words = self.layer.geometry, self.columns.words
+        ending = self.channels.constants / 2 + count * rows * (requantised(self.channels.form) + 1 + fused(self.layer))
+        if self.is_paired:
+            loads = 2 + (count - 1) * g.stride[1] + (g.kernel[1] - 1) * g.dilation[1] + g.kernel[1]
+            return loads + 2 * g.kernel[1] * count * rows + ending + (8 if rows * count == 6 else 2)
+        loads = -(-words // 2)
+        return g.kernel[1] * (loads + count * (loads + words) + (6 if self._is_long else 0)) + ending + 1
 
 
-def _form(layer: Layer) -> Form | str:
-    """The requantisation, or why there is none."""
-    if layer.dtype is DType.INT16:
-        return solve16(layer)
-    count = len(layer.bias)
-    return solve(stage_of(layer, range(count)), (np.zeros(count, np.int64), np.full(count, 8)))
-
-
-def _plan(layer: Layer, form: Form) -> _Plan:
+def _plan(layer: Layer, channels: Channels) -> _Plan:
     g = layer.geometry
     paired = g.kernel[0] == 3 and g.kernel[1] <= 3 and g.stride[0] == 1 and g.dilation[0] == 1 and g.output[1] > 1
     columns = Columns(g, layer.instruction.left_zero_point, 4 if paired else g.kernel[0], 2 if paired else 1, layer.dtype.nbytes)
-    count = len(layer.bias)
-    bias = (layer.folded_bias + form.delta)[:, None]
-    constants = np.array([constants_of_form(form, n) for n in range(count)], np.int64)
-    words = np.concatenate([bias, constants], 1) & 0xFFFFFFFF
-    raw = words.astype("<u4").tobytes() + layer.weights.swapaxes(1, 2).astype(np.int8).tobytes()
-    table = np.frombuffer(raw + bytes(-len(raw) % 4), "<i4")
-    return _Plan(layer, paired, columns, form, table)
+    return _Plan(layer, paired, columns, channels)
 
 
 def _emit(function: KernelFunction, plan: _Plan, table: str) -> None:
@@ -186,13 +181,13 @@ class _Emitter(Body[_Plan]):
 
     def __init__(self, frame: Frame, plan: _Plan) -> None:
         super().__init__(frame, plan)
-        self.place = Place.of(plan.form, 0, 1)
+        self.place = plan.channels.place
         self.local = self.dsp.stack(self._weights_at + (plan.weight_words if plan.is_paired else 0))
 
     @property
     def _weights_at(self) -> int:
         """Word of `local` at which weights begin: even, for LDRD."""
-        return self.plan.constants + self.plan.constants % 2
+        return self.plan.channels.constants + self.plan.channels.constants % 2
 
     @property
     def _wants_axes(self) -> bool:
@@ -211,14 +206,19 @@ class _Emitter(Body[_Plan]):
         plan, dsp = self.plan, self.dsp
         depth, each = plan.layer.geometry.input[3], plan.layer.geometry.multiplier
         table = self.frame.table
-        with dsp.repeat(depth, [table, dsp.at(table, plan.weights_at), source, out]) as carried:
+        with dsp.repeat(depth, [table, dsp.at(table, plan.channels.weights_at), source, out]) as carried:
             constants, weights, here, there = carried.values
             channel = dsp.builder.sub(I32(depth), carried.index) if depth > 1 else I32(0)
             if each == 1:
                 self._unpack(constants, weights)
             self._channel(constants, weights, here, there, {0: number, 3: channel})
             nbytes = plan.columns.element
-            forward = (each * plan.constants_nbytes, each * plan.weights_nbytes, nbytes, each * self.output.nbytes)
+            forward = (
+                each * plan.channels.constants_nbytes,
+                each * plan.channels.weights_nbytes,
+                nbytes,
+                each * self.output.nbytes,
+            )
             carried.next = tuple(dsp.at(pointer, nbytes) for pointer, nbytes in zip(carried.values, forward))
 
     def _channel(self, constants: Value, weights: Value, source: Value, out: Value, axes: dict[int, Value]) -> None:
@@ -238,7 +238,7 @@ class _Emitter(Body[_Plan]):
                 with dsp.repeat(each, [constants, weights, here]) as many:
                     self._unpack(*many.values[:2])
                     self._strip(many.values[2], y, {**axes, 4: builder.sub(I32(each), many.index)})
-                    steps = (plan.constants_nbytes, plan.weights_nbytes, self.output.nbytes)
+                    steps = (plan.channels.constants_nbytes, plan.channels.weights_nbytes, self.output.nbytes)
                     many.next = tuple(dsp.at(pointer, nbytes) for pointer, nbytes in zip(many.values, steps))
             forward = dsp.at(here, step * plan.layer.out.row * self.output.nbytes)
             carried.next = (builder.add(y, I32(step)), forward)
@@ -246,7 +246,7 @@ class _Emitter(Body[_Plan]):
     def _unpack(self, constants: Value, weights: Value) -> None:
         """Bring a channel near: bias and constants to the stack, weights unpacked to the stack (paired) or to scratch."""
         plan, dsp = self.plan, self.dsp
-        for number, word in enumerate(dsp.words(constants, 0, plan.constants)):
+        for number, word in enumerate(dsp.words(constants, 0, plan.channels.constants)):
             dsp.store_word(word, self.local, 4 * number)
         g = plan.layer.geometry
         into = dsp.at(self.local, 4 * self._weights_at) if plan.is_paired else dsp.at(self.frame.scratch, plan.columns.nbytes)
@@ -292,7 +292,7 @@ class _Emitter(Body[_Plan]):
         """`rows` output rows, some columns at a time."""
         plan, dsp, builder = self.plan, self.dsp, self.dsp.builder
         g, pixel = plan.layer.geometry, plan.layer.out.pixel * self.output.nbytes
-        width, at_once = g.output[2], self._at_once(rows)
+        width, at_once = g.output[2], plan.at_once
         column_nbytes = 4 * plan.columns.words * g.stride[1]
         columns, start = self.frame.scratch, [out] + ([I32(0)] if self._wants_axes else [])
         rest = width % at_once
@@ -307,13 +307,6 @@ class _Emitter(Body[_Plan]):
                 forward = [builder.add(x[0], I32(count))] if x else []
                 carried.next = (dsp.at(here, count * pixel), *forward)
             columns, start = dsp.at(columns, turns * count * column_nbytes), list(carried.results)
-
-    def _at_once(self, rows: int) -> int:
-        """Columns in one turn: three of two rows, or of a single row the most that leave no rest."""
-        width = self.plan.layer.geometry.output[2]
-        if self.plan.is_paired:
-            return min(3, width)
-        return next((count for count in (4, 3) if width % count == 0), min(4, width))
 
     def _pairs(self, columns: Value, count: int, rows: int) -> list[Value]:
         """Sums of `count` columns by `rows` rows: each gathered column is loaded once and used by all outputs that it reaches.
@@ -370,7 +363,7 @@ class _Emitter(Body[_Plan]):
         """Requantise and store."""
         plan, dsp, builder = self.plan, self.dsp, self.dsp.builder
         nbytes = self.output.nbytes
-        words = dsp.words(dsp.at(self.local, 4), 0, constant_count(plan.form))
+        words = dsp.words(dsp.at(self.local, 4), 0, plan.channels.constants - 1)
         for number, acc in enumerate(sums):
             column, row = divmod(number, rows)
             value = self.place.requantise(dsp, acc, False, words)
