@@ -26,7 +26,7 @@ def narrow_weights(program: Program) -> Program:
     """sum (a - za) * (w - zw) -> sum (a' - za) * w' of int8 weights w'.
 
     A convolution or dense layer: where some w - zw is beyond int8, its input channel comes twice in a', and two weights share it.
-    A depthwise layer: such output channels are computed again, by code of their own that stores over the kernel's results.
+    A depthwise layer: such output channels are computed again, each by a convolution of its own that stores over what was wrong.
     """
     narrowing = _Narrowing(program)
     for position, instruction in enumerate(program.instructions):
@@ -89,32 +89,45 @@ class _Narrowing:
         """A depthwise layer of clipped weights, then the channels for which that is wrong."""
         beyond = ~fits_each(weights)
         wrong = [int(number) for number in np.flatnonzero(beyond.reshape(-1, beyond.shape[-1]).any(0))]
-        repair = self.repair(layer, weights, wrong)
-        if repair is None:
+        repairs = [self.repair(layer, weights[..., [number]], number) for number in wrong]
+        if any(repair is None for repair in repairs):
             self.instructions.append(layer)
-        else:
-            self.instructions += [self.with_weights(layer, clipped(weights)), repair]
+            return
+        self.instructions.append(self.with_weights(layer, clipped(weights)))
+        self.instructions += [instruction for repair in repairs if repair is not None for instruction in repair]
 
-    def repair(self, layer: Contract, weights: np.ndarray, channels: list[int]) -> Contract | None:
-        """These output channels of a depthwise layer, as a contraction of no known geometry; None if it can't be said."""
-        assert layer.geometry is not None
-        each = layer.geometry.multiplier
-        space = (*layer.space[:3], len(channels), 1)
-        extents = (*space, *layer.window)
-        into = (
-            simplify(Table(3, tuple(n // each for n in channels)), extents),
-            simplify(Table(3, tuple(n % each for n in channels)), extents),
-        )
-        by = (axis(0), axis(1), axis(2), *into, axis(5), axis(6))
-        left, store = rebase_load(layer.left, by, extents), compose_all(store_of(layer), by, space)
-        initial, result = rebase(layer.initial, by, extents), rebase(layer.result, by, space)
+    def repair(self, layer: Contract, weights: np.ndarray, number: int) -> tuple[Primitive, ...] | None:
+        """Output channel `number` of a depthwise layer by its weights (1, KH, KW, 1), as a convolution of its input channel, which
+        comes twice; None if it can't be said."""
+        geometry, source = layer.geometry, self.program[layer.left.buffer]
+        assert geometry is not None
+        again, shared = split(weights)
+        channel, own = divmod(number, geometry.multiplier)
+        by = (axis(0), axis(1), axis(2), fixed(channel), fixed(own), axis(4), axis(5))
+        space, window = (*layer.space[:3], 1), (*layer.window, 1 + len(again))
+        left, store = rebase_load(layer.left, by, (*space, *window)), compose_all(store_of(layer), by, space)
+        initial, result = rebase(layer.initial, by, (*space, *window)), rebase(layer.result, by, space)
         if left is None or store is None or initial is None or result is None:
             return None
-        name = self.constant(f"{layer.out}_wide", DType.INT16, weights[..., channels])
-        right = Load(name, (fixed(0), axis(5), axis(6), axis(3) if len(channels) > 1 else fixed(0)), DType.INT16)
-        return Contract(
-            layer.out, space, layer.window, left, right, layer.left_zero_point, 0, initial, result, store, None, layer.nodes
+        if source.shape != geometry.input or source.is_window:
+            return None
+        n, h, w, _ = geometry.input
+        twice = self.name(f"{layer.out}_channel{number}")
+        self.buffers[twice] = replace(source, name=twice, shape=(n, h, w, 1 + len(again)), role="temporary", base=None, label="")
+        index = (axis(0), axis(1), axis(2), fixed(channel))
+        copy = Map(twice, self.buffers[twice].shape, Load(source.name, index, DType.INT8), nodes=layer.nodes)
+        conv = replace(
+            layer,
+            space=space,
+            window=window,
+            left=replace(left, buffer=twice, index=(*left.index[:3], axis(6))),
+            right=replace(layer.right, index=(axis(3), axis(4), axis(5), axis(6))),
+            initial=initial,
+            result=result,
+            store=store,
+            geometry=replace(geometry, kind="conv", input=(n, h, w, 1 + len(again)), output=(*layer.space[:3], 1), multiplier=1),
         )
+        return copy, self.with_weights(conv, shared)
 
     def widened(self, position: int, layer: Contract, weights: np.ndarray) -> None:
         """A convolution or dense layer that reads some input channels more than once."""
