@@ -92,11 +92,10 @@ class _Arguments:
         """Call the kernel for one of these steps of its layer."""
         implementation = self.layout.implementations[steps[0].position]
         arguments = [self._address(places, number) for places in zip(*map(self.layout.arguments, steps), strict=True)]
-        constants = map(self._constant, implementation.constants)
-        scratch = -1 if implementation.scratch_nbytes else len(arguments)
-        arguments[scratch:scratch] = constants
+        scratch = [arguments.pop()] if implementation.scratch_nbytes else []
+        constants = [self._constant(constant) for constant in implementation.constants]
         rows = [self.numbers.at(values, number) for values in _rows(steps)]
-        result = self.builder.call(kernel, [*arguments, *rows])
+        result = self.builder.call(kernel, [*arguments, *constants, *scratch, *rows])
         if result.type == I32:
             _return_if(self.builder, self.builder.icmp_signed("!=", result, I32(0)), CUSTOM_FAILED)
 
@@ -208,7 +207,7 @@ class _Flow:
         turn.add_incoming(I32(0), before)
         self.arguments.turns.append(turn)
         self.exits.append(after)
-        self._run(range(number + 1, self.ends[number][1]))
+        self._part(range(number + 1, self.ends[number][1]))
         following = builder.add(turn, I32(1))
         turn.add_incoming(following, builder.block)
         if count:
@@ -224,6 +223,12 @@ class _Flow:
         middle, end = self.ends[number]
         with self.builder.if_else(self.arguments.flag(condition)) as (then, otherwise):
             with then:
-                self._run(range(number + 1, middle))
+                self._part(range(number + 1, middle))
             with otherwise:
-                self._run(range(middle + 1, end))
+                self._part(range(middle + 1, end))
+
+    def _part(self, numbers: range) -> None:
+        """Steps that may be left out: what follows them can't use the pointers that a loop of theirs had."""
+        before = dict(self.arguments.pointers)
+        self._run(numbers)
+        self.arguments.pointers = before

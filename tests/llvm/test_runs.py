@@ -8,22 +8,22 @@ import numpy as np
 import pytest
 
 from aot.bundle import Bundle
-from aot.graph.expr import Acc, axis
+from aot.graph.expr import Acc, Load, add, axis, integer, mul
 from aot.graph.ir import DType, Site
 from aot.graph.operator import Lowering, load
-from aot.graph.primitive import Reduce
+from aot.graph.primitive import Control, Map, Reduce
 from aot.llvm.runs import FEWEST, Numbers, find_run
 from aot.lower.build import build_program
 from aot.lower.execute import execute_all
 from aot.lower.lifetime import Io
-from aot.lower.plan import Step
-from aot.lower.program import Program
+from aot.lower.plan import Plan, Step
+from aot.lower.program import Buffer, Program
 from aot.run import run_bundle
 from aot.target import Target, load_target
 from tests.llvm import compiled
 from tests.llvm.scattered import scattered_plan
 from tests.llvm.test_primitives import HOST
-from tests.lower.toy import TOYS, GraphBuilder, integer, random_inputs, wide
+from tests.lower.toy import TOYS, GraphBuilder, narrow, random_inputs, wide
 
 CORES = {"host": HOST, **{name: load_target(name) for name in ("cortex-m0", "cortex-m4")}}
 
@@ -129,6 +129,52 @@ def test_costs(monkeypatch: pytest.MonkeyPatch) -> None:
     assert flash_nbytes <= 8 * more
     assert instructions <= 25 * more
     assert bundle.main.stack_nbytes <= layerwise.main.stack_nbytes + 64
+
+
+@pytest.mark.parametrize("core", CORES)
+def test_runs_that_may_not_happen(core: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a branch, and in a loop that is left before them: what follows finds its pointers."""
+    shape, rank = (1, 10, 3, 2), range(4)
+
+    def step(out: str, x: str, more: int) -> Map:
+        return Map(out, shape, narrow(add(mul(wide(Load(x, tuple(map(axis, rank)), DType.INT8)), integer(3)), integer(more))))
+
+    instructions = [
+        step("t", "x", 1),
+        Control("if", "flag"),
+        *(step("t", "x", 2), step("u", "t", 3)),
+        Control("else"),
+        *(step("u", "x", 4), step("t", "u", 5)),
+        Control("end"),
+        step("v", "u", 6),
+        Control("repeat", count=2),
+        Control("leave", "flag"),
+        *(step("v", "t", 7), step("t", "v", 8)),
+        Control("end"),
+        step("y", "t", 9),
+        step("z", "v", 10),
+    ]
+    buffers = [Buffer("x", DType.INT8, shape, "input"), Buffer("flag", DType.BOOL, (1,), "input")]
+    buffers += [Buffer(name, DType.INT8, shape, "temporary") for name in "tuv"]
+    buffers += [Buffer(name, DType.INT8, shape, "output") for name in "yz"]
+    program = Program("branches", tuple(buffers), tuple(instructions), ("x", "flag"), ("y", "z"))
+    whole = compiled.plan_of
+
+    def divided(program: Program, target: Target, io: Io) -> Plan:
+        plan = whole(program, target, io)
+        choices = plan.schedule.choices
+        rows = [range(max(choices[step.position].implementation.rows.count, 1)) for step in plan.schedule.steps]
+        steps = tuple(Step(step.position, y, y + 1) for step, ys in zip(plan.schedule.steps, rows) for y in ys)
+        return replace(plan, schedule=replace(plan.schedule, steps=steps))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(compiled, "plan_of", divided)
+        bundle = compiled.bundle_of(program, CORES[core])
+    for flag in (False, True):
+        inputs = {"x": np.arange(60, dtype=np.int8).reshape(shape), "flag": np.array([flag])}
+        values = execute_all(program, inputs)
+        for name, have in zip("yz", run_bundle(bundle, [inputs["x"], inputs["flag"]]).outputs, strict=True):
+            np.testing.assert_array_equal(have, values[name])
 
 
 def test_which_steps_are_a_run() -> None:
