@@ -9,6 +9,7 @@ from aot.backends.cmsis_nn.helium.convolution import claim_convolution, claim_de
 from aot.backends.cmsis_nn.helium.depthwise import claim_depthwise
 from aot.backends.cmsis_nn.helium.elementwise import claim_elementwise
 from aot.backends.cmsis_nn.helium.pool import claim_pool
+from aot.backends.cmsis_nn.helium.rows import claim_rows
 from aot.lower.implementation import Kernel
 
 KERNELS = (
@@ -27,4 +28,7 @@ KERNELS = (
     Kernel("helium dense", claim_dense, "int8 and int16 fully connected layer on any number of rows", ("dense",)),
     Kernel("helium pool", claim_pool, "int8 average and maximum pool, and mean over rows and columns", ("reduce",)),
     Kernel("helium elementwise", claim_elementwise, "int8 and int16 sums, products and tables, four elements at a time", ("map",)),
+    Kernel(
+        "helium rows", claim_rows, "the same of operands that lie otherwise than the results, four channels at a time", ("map",)
+    ),
 )

@@ -39,7 +39,7 @@ def claim_elementwise(program: Program, instruction: Primitive, target: Target) 
         return "it does not write all of its output in order"
     if any(program[program.storage(load.buffer)].role == "constant" for load in beside):
         return "an operand is a constant"
-    if not _gains(instruction.value):
+    if not gains(instruction.value):
         return "LLVM makes vectors of sixteen of it"
     names = activations(program, instruction)
     turns = -(-out.size // LANES)
@@ -70,7 +70,7 @@ def _in_order(program: Program, instruction: Map) -> bool:
     return {axis: step for axis, step in position.terms if instruction.space[axis] > 1} == steps
 
 
-def _gains(value: Expr) -> bool:
+def gains(value: Expr) -> bool:
     """Whether there is something in it that LLVM computes lane by lane: products of 32 bits, roundings, and tables but those of bytes by
     bytes."""
     for expr in walk(value):

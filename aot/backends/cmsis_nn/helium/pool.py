@@ -13,7 +13,7 @@ from math import prod
 
 from llvmlite import ir
 
-from aot.backends.cmsis_nn.helium.vectors import WORDS, Vectors, narrowed, refusal, splat
+from aot.backends.cmsis_nn.helium.vectors import WORDS, Vectors, everywhere, narrowed, refusal, splat
 from aot.backends.cmsis_nn.pooling import MOST_TAPS, Pool, PoolEmitter, implementation_of, pool_of
 from aot.graph.expr import Acc, Binary, Const, Expr, Load, Select, add, integer, rewrite, sub, walk
 from aot.graph.ir import DType
@@ -154,12 +154,7 @@ class _Emitter(PoolEmitter):
         if known is not None:
             return splat(known // 2), splat(-(-(1 << _FRACTION) // known))
         reciprocal = builder.udiv(builder.add(count, I32((1 << _FRACTION) - 1)), count)
-        return self._everywhere(builder.lshr(count, I32(1))), self._everywhere(reciprocal)
-
-    def _everywhere(self, scalar: Value) -> Value:
-        builder, undefined = self.dsp.builder, ir.Constant(WORDS, ir.Undefined)
-        first = builder.insert_element(undefined, scalar, I32(0))
-        return builder.shuffle_vector(first, undefined, ir.Constant(WORDS, [0] * 4))
+        return everywhere(self.dsp, builder.lshr(count, I32(1))), everywhere(self.dsp, reciprocal)
 
     def _finish(self, acc: Value, out: Value, divisor: tuple[Value, Value] | None) -> None:
         """Store a vector's results."""

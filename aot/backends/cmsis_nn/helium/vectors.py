@@ -41,11 +41,11 @@ def refusal(expression: Expr, beside: Sequence[Load]) -> str:
         return f"its results are {expression.dtype}"
     for expr in walk(expression):
         match expr:
-            case Load() if expr in beside and expr.dtype in _STORED:
+            case Load() if expr in beside and expr.dtype in (*_STORED, DType.INT32):
                 pass
             case Lookup() if expr.dtype in _SIZES:
                 pass
-            case Acc() | Const(int(), DType.INT32):
+            case Acc() | Const(int()) if expr.dtype in _SIZES:
                 pass
             case Requantise(_, Const(multiplier), Const(shift)) if multiplier >= 0 and -31 <= shift <= 30:
                 pass
@@ -66,6 +66,8 @@ def _casts(expr: Cast) -> bool:
 
 def widened(dsp: Dsp, address: Value, nbytes: int, unsigned: bool) -> Value:
     """Four integers of so many bytes, as int32."""
+    if nbytes == 4:
+        return dsp.builder.load(address, align=4, typ=WORDS)
     loaded = dsp.builder.load(address, align=nbytes, typ=_BYTES if nbytes == 1 else _HALVES)
     return dsp.builder.zext(loaded, WORDS) if unsigned else dsp.builder.sext(loaded, WORDS)
 
@@ -73,6 +75,13 @@ def widened(dsp: Dsp, address: Value, nbytes: int, unsigned: bool) -> Value:
 def splat(value: int) -> Value:
     """The same number in all lanes."""
     return ir.Constant(WORDS, [value] * LANES)
+
+
+def everywhere(dsp: Dsp, scalar: Value) -> Value:
+    """An int32 in all lanes."""
+    undefined = ir.Constant(WORDS, ir.Undefined)
+    first = dsp.builder.insert_element(undefined, scalar, I32(0))
+    return dsp.builder.shuffle_vector(first, undefined, ir.Constant(WORDS, [0] * LANES))
 
 
 def narrowed(expr: Expr) -> Expr:
