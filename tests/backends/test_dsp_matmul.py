@@ -15,6 +15,7 @@ from aot.graph.expr import Acc, Binary, Const, Expr, Load, Requantise, add, affi
 from aot.graph.ir import DType
 from aot.graph.primitive import Contract
 from aot.lower.program import Buffer, Program
+from aot.target import load_target
 from tests.backends import emulator
 from tests.backends.contracts import expected, inputs_of, quantised_multiplier
 from tests.backends.test_dsp_kernels import M4, check, replace_role
@@ -178,6 +179,14 @@ def test_instructions_for_a_product(types: tuple[DType, DType], most: float) -> 
     program = program_of(Product(types, (), 64, 64, 64))
     outcome = emulator.run(program, claimed(program), M4, inputs_of(program))
     assert outcome.instructions / 64**3 < most
+
+
+@pytest.mark.parametrize("name", ["cortex-m7", "cortex-m33"])
+def test_other_cores(name: str) -> None:
+    target = load_target(name)
+    for types in TYPES:
+        program = program_of(Product(types, ((2, 2),), 5, 9, 7))
+        check(program, target=target, implementation=claimed(program))
 
 
 def test_refusals() -> None:
