@@ -130,7 +130,7 @@ def compile_model(model: Model, target: Target, backend: Backend, options: Optio
     def attempt(goal: Goal) -> Attempt:
         """The bundle with the kernels that are best for this goal; where what is wanted does not fit, of all that there are."""
         fields = usual if goal == wanted else every
-        plans, estimate_nbytes = plan_programs(programs, fields, goal, options, observe)
+        plans, estimate_nbytes = plan_programs(programs, fields, every, goal, options, observe)
         sources = [
             EntrySource(symbol, plan, *ports(plan.schedule.program, plan, target, options), state)
             for (symbol, _), plan in zip(graphs, plans, strict=True)

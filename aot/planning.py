@@ -37,7 +37,8 @@ _WORTH = 0.95
 
 def divides(options: Options) -> bool:
     """Whether layers may run by rows."""
-    return options.optimize == "ram" and options.kernels == "native" and not options.expose
+    wanted = options.optimize == "ram" or options.max_workspace_nbytes is not None
+    return wanted and options.kernels == "native" and not options.expose
 
 
 def with_sums(
@@ -63,24 +64,27 @@ def plan_program(program: Program, target: Target, backend: Backend, options: Op
     return plan_choices(program, select(program, backend, GENERIC, target), options, observe)
 
 
-def plan_choices(program: Program, choices: tuple[Choice, ...], options: Options, observe: Observer) -> Plan:
-    """Order the steps, place every byte; checked by replay."""
+def plan_choices(
+    program: Program, choices: tuple[Choice, ...], options: Options, observe: Observer, offered: tuple[Field, ...] = ()
+) -> Plan:
+    """Order the steps, divide layers into rows if that is wished for, place every byte; checked by replay."""
     scheduled = schedule(program, choices, io=options.io, inplace=options.inplace)
     observe("schedule", scheduled)
     plan = place(scheduled, io=options.io, inplace=options.inplace)
-    if divides(options):
-        rise = float("inf") if options.optimize == "ram" else _MAX_RISE
-        plan = divide(plan, Wish(rise), options.io, options.inplace)
-    if not fits_workspace(plan, options):
-        plan = divide(
-            place(scheduled, options.io, options.inplace),
-            Wish(limit_nbytes=options.max_workspace_nbytes),
-            options.io,
-            options.inplace,
-        )
+    for wish in wishes(options):
+        plan = divide(plan, wish, options.io, options.inplace, [field.candidates for field in offered])
     check_plan(plan)
     observe("plan", plan)
     return plan
+
+
+def wishes(options: Options) -> tuple[Wish, ...]:
+    """What layers may run by rows for: the smallest workspace, or one that fits."""
+    if not divides(options):
+        return ()
+    if options.optimize == "ram":
+        return (Wish(float("inf")),)
+    return () if options.max_workspace_nbytes is None else (Wish(limit_nbytes=options.max_workspace_nbytes),)
 
 
 def offer(program: Program, fields: tuple[Field, ...], options: Options) -> tuple[Field, ...]:
@@ -89,14 +93,19 @@ def offer(program: Program, fields: tuple[Field, ...], options: Options) -> tupl
 
 
 def plan_programs(
-    programs: Sequence[Program], fields: Sequence[tuple[Field, ...]], goal: Goal, options: Options, observe: Observer
+    programs: Sequence[Program],
+    fields: Sequence[tuple[Field, ...]],
+    every: Sequence[tuple[Field, ...]],
+    goal: Goal,
+    options: Options,
+    observe: Observer,
 ) -> tuple[list[Plan], int]:
     """A plan for each entry, with the kernels that are best for all together and let each workspace stay within --max-workspace; and
-    the bytes of flash that their costs promise. CompileError if a workspace can't."""
+    the bytes of flash that their costs promise. CompileError if a workspace can't. every: all that kernels offer."""
     fields = list(fields)
     while True:
         choices = decide(fields, goal)
-        plans = [plan_choices(program, chosen, options, observe) for program, chosen in zip(programs, choices, strict=True)]
+        plans = [plan_choices(*each, options, observe, offered) for *each, offered in zip(programs, choices, every, strict=True)]
         narrowed = [
             field if fits_workspace(plan, options) else with_less_scratch(field, plan, options.max_workspace_nbytes or 0)
             for field, plan in zip(fields, plans, strict=True)

@@ -9,10 +9,11 @@ Row streaming costs some instructions a step and saves most of the memory; how m
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from aot.graph.primitive import Control
+from aot.lower.lean import Variants
 from aot.lower.place import plan
 from aot.lower.segments import Divisions, Segments, instructions, scheduled
 from aot.lower.streaming import Layers
@@ -43,6 +44,8 @@ def divide(whole: Plan, wish: Wish, io: Io, inplace: bool, others: Sequence[Sequ
         return whole
     order = [step.position for step in schedule.steps]
     layers = Layers(schedule.program, [choice.implementation for choice in schedule.choices], order, io, inplace)
+    variants = Variants(layers, others)
+    layers = variants.leaner(layers) if others else layers
     divisions = Divisions(layers)
     total = max(sum(instructions(layer.implementation) for layer in layers.layers), 1)
     if wish.limit_nbytes is None:
@@ -54,12 +57,21 @@ def divide(whole: Plan, wish: Wish, io: Io, inplace: bool, others: Sequence[Sequ
     for segments in candidates:
         if wish.limit_nbytes is None and segments.peak_nbytes >= best.workspace_nbytes:
             continue
-        found = plan(scheduled(schedule, layers, segments), io, inplace)
+        used, parts = variants.cheaper(layers, segments)
+        found = plan(scheduled(_with_choices(schedule, used), used, parts), io, inplace)
         if wish.limit_nbytes is not None and found.workspace_nbytes <= wish.limit_nbytes:
             return found
         if (found.workspace_nbytes, segments.instructions) < (best.workspace_nbytes, fewest):
             best, fewest = found, segments.instructions
     return best
+
+
+def _with_choices(schedule: Schedule, layers: Layers) -> Schedule:
+    """The schedule with the implementations of these layers."""
+    choices = list(schedule.choices)
+    for number, position in enumerate(layers.order):
+        choices[position] = choices[position].instead(layers.layers[number].implementation)
+    return replace(schedule, choices=tuple(choices))
 
 
 def _can_divide(whole: Plan) -> bool:

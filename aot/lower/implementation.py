@@ -137,6 +137,13 @@ class Choice:
     declined: tuple[tuple[str, str], ...] = ()
     variants: tuple[tuple[Implementation, str], ...] = ()
 
+    def instead(self, other: Implementation) -> Choice:
+        """The choice of another variant, because of the memory that layers need which run by rows."""
+        if other is self.implementation:
+            return self
+        rest = [(one, why or "another is better by rows") for one, why in self.variants if one is not other]
+        return Choice(other, self.declined, ((other, ""), *rest))
+
 
 @dataclass(frozen=True)
 class Backend:

@@ -26,8 +26,10 @@ if TYPE_CHECKING:
 
 MAX_STEPS = 2_000_000
 """Steps walked through, over all segments that are tried."""
-_STEP_INSTRUCTIONS = 60
-"""For a step beyond a layer's first, where its kernel does not say: the call, and the setting up of its loops."""
+_STEP_INSTRUCTIONS = 40
+"""For a step beyond a layer's first, where its kernel does not say: the setting up of its loops."""
+_CALL = 25
+"""For a step: finding out what comes next, and calling it."""
 _ELEMENT_INSTRUCTIONS = 6
 
 
@@ -91,7 +93,8 @@ class Divisions:
             return
         walk = self.layers.walk(first, end, limit)
         if walk is not None:
-            extra = sum(extra_instructions(layer.implementation, len(layer.steps)) for layer in self.layers.layers[first:end])
+            chosen = [layer.implementation for layer in self.layers.layers[first:end] if layer.splits]
+            extra = sum(row_instructions(one) - instructions(one) for one in chosen)
             self.ending[end].append(Segment(first, end, walk.peak_nbytes, extra, walk))
 
     @cached_property
@@ -132,9 +135,11 @@ class Divisions:
         return Segments(tuple(reversed(parts)))
 
 
-def extra_instructions(one: Implementation, steps: int) -> int:
-    """What running an implementation in steps costs."""
-    return (steps - 1) * _STEP_INSTRUCTIONS
+def row_instructions(one: Implementation) -> int:
+    """What an implementation is expected to take when it runs by rows."""
+    steps = -(-one.rows.count // one.rows.per_step)
+    each = _STEP_INSTRUCTIONS if one.cost is None else one.cost.step_instructions
+    return instructions(one) + (steps - 1) * (each + _CALL)
 
 
 def instructions(one: Implementation) -> int:

@@ -10,6 +10,7 @@ rows stay alive as the reading one needs at once, and as a branch of the graph d
 
 from __future__ import annotations
 
+import copy
 import itertools
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -101,6 +102,13 @@ class Layers:
         for name in program.outputs:
             if (owner := program.storage(name)) in self.number:
                 self.storages[self.number[owner]].last = len(order)
+
+    def with_implementation(self, number: int, one: Implementation) -> Layers:
+        """The same layers, but for one of them. It touches the same storages."""
+        changed = copy.copy(self)
+        changed.layers = list(self.layers)
+        changed.layers[number] = self._layer(one)
+        return changed
 
     def _layer(self, one: Implementation) -> Layer:
         rows = one.rows

@@ -1,0 +1,106 @@
+"""Leaner variants: implementations that need less memory at once, or fewer instructions, where layers run by rows.
+
+Enters: `Layers` with the implementations that selection chose for whole layers, and what else their kernels offer. Leaves: `Layers`.
+Invariant: the least peak never rises; searches are limited by counts.
+
+Selection looks at layers that run whole. By rows another variant may be better: one row at a time instead of two needs fewer rows at
+once; a tiling that divides a row leaves no single pixels. First the layers of the segment that sets the peak are made leaner, as long as
+that lowers it by a larger share than it adds to the costs; then every layer takes the cheapest variant that keeps to the peak. Costs are
+instructions and bytes of flash, a byte being worth as large a share of all instructions as it is of all bytes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from aot.lower.segments import Divisions, Segment, instructions, row_instructions
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from aot.lower.implementation import Implementation
+    from aot.lower.segments import Segments
+    from aot.lower.streaming import Layers
+
+_ROUNDS = 8
+
+
+class Variants:
+    """What else may compute each layer. offered: by position in the Program."""
+
+    def __init__(self, layers: Layers, offered: Sequence[Sequence[Implementation]]) -> None:
+        self.offered = offered
+        chosen = [layer.implementation for layer in layers.layers]
+        self.total = max(sum(map(instructions, chosen)), 1)
+        self.price = self.total / max(sum(map(_flash_nbytes, chosen)), 1)
+
+    def of(self, layers: Layers, number: int) -> list[Implementation]:
+        """Others than the one that a layer has, if costs are known."""
+        now = layers.layers[number].implementation
+        offered = self.offered[layers.order[number]] if self.offered and now.cost is not None else ()
+        return [one for one in offered if one is not now and one.cost is not None]
+
+    def cost(self, one: Implementation, now: Implementation, part: Segment) -> float:
+        """What one costs more than another: instructions, whole or by rows, and flash. What it saves of flash counts for nothing."""
+        count = instructions if part.walk is None else row_instructions
+        return count(one) - count(now) + self.price * max(_flash_nbytes(one) - _flash_nbytes(now), 0)
+
+    def leaner(self, layers: Layers) -> Layers:
+        """The layers with variants that lower the least peak."""
+        for _ in range(_ROUNDS):
+            divisions = Divisions(layers)
+            segments = divisions.cheapest(divisions.least_peak)
+            assert segments is not None
+            better = self._lowered(layers, max(segments.parts, key=lambda part: part.peak_nbytes))
+            if better is None:
+                return layers
+            layers = better
+        return layers
+
+    def _lowered(self, layers: Layers, worst: Segment) -> Layers | None:
+        """With one layer of a segment replaced such that its peak falls most for what it costs; None if nothing is worth it."""
+        best: tuple[float, Layers] | None = None
+        for number in range(worst.first, worst.end):
+            now = layers.layers[number].implementation
+            for one in self.of(layers, number):
+                tried = layers.with_implementation(number, one)
+                found = _again(tried, worst, worst.peak_nbytes - 1)
+                if found is None:
+                    continue
+                gain = (worst.peak_nbytes - found.peak_nbytes) / worst.peak_nbytes
+                gain -= max(self.cost(one, now, worst), 0) / self.total
+                if gain > 0 and (best is None or gain > best[0]):
+                    best = gain, tried
+        return None if best is None else best[1]
+
+    def cheaper(self, layers: Layers, segments: Segments) -> tuple[Layers, Segments]:
+        """The layers, and segments, with the cheapest variants that keep to the segments' peak."""
+        peak, parts = segments.peak_nbytes, list[Segment]()
+        for part in segments.parts:
+            for number in range(part.first, part.end):
+                now, offered = layers.layers[number].implementation, self.of(layers, number)
+                for cost, at in sorted((self.cost(one, now, part), at) for at, one in enumerate(offered)):
+                    if cost >= 0:
+                        break
+                    tried = layers.with_implementation(number, offered[at])
+                    if (found := _again(tried, part, peak)) is not None:
+                        layers, part = tried, found
+                        break
+            parts.append(part)
+        return layers, replace(segments, parts=tuple(parts))
+
+
+def _flash_nbytes(one: Implementation) -> int:
+    """Constants and code; code that layers share counts for each of them."""
+    code = 0 if one.cost is None else one.cost.code_nbytes + sum(nbytes for _, nbytes in one.cost.shared)
+    return one.constants_nbytes + code
+
+
+def _again(layers: Layers, part: Segment, limit: int) -> Segment | None:
+    """A segment with other implementations, if its peak is at most `limit`."""
+    if part.walk is None:
+        peak = layers.whole_peak(part.first)
+        return replace(part, peak_nbytes=peak) if peak <= limit else None
+    walk = layers.walk(part.first, part.end, limit)
+    return None if walk is None else replace(part, peak_nbytes=walk.peak_nbytes, walk=walk)
