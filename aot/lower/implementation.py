@@ -42,7 +42,7 @@ Overlap = Literal["same", "forward", "anywhere"]
 
 same: only byte on byte, with rows of equal size: element i is read before element i is written. forward: pixels run upwards, and a block
 of them is read before it is written: the output may start at or below the input, by as much as its row is larger. anywhere: all that a
-step of `per_step` rows reads is copied away before its first store.
+step of `per_step` rows reads is copied away before its first store. Only what is said of `forward` holds for a call for all rows, too.
 """
 
 
@@ -99,7 +99,7 @@ class Implementation:
         """For buffers that are read, how the rows that a step of this many rows writes may lie on rows that it is the last to read."""
         found: dict[str, Overlap] = dict.fromkeys(self.overwrites, "same")
         single = rows <= self.rows.per_step
-        found.update((name, rule) for name, rule in self.overlap if single or (rule != "anywhere" and self.rows.in_order))
+        found.update((name, rule) for name, rule in self.overlap if single or (rule == "forward" and self.rows.in_order))
         return found
 
 

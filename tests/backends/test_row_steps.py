@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from aot.backends.cmsis_nn.dsp.single_rows import claim_single_rows
 from aot.backends.cmsis_nn.dsp.sums import claim_sums
 from aot.graph.expr import Acc, Const, Load, axis, cast
 from aot.graph.ir import DType
@@ -15,7 +16,7 @@ from aot.graph.primitive import Reduce
 from aot.lower.implementation import Implementation
 from aot.lower.program import Buffer, Program
 from aot.lower.rows import row_count, row_nbytes
-from tests.backends import scattered
+from tests.backends import emulator, scattered
 from tests.backends.contracts import INT8, Case, expected, inputs_of, program_of
 from tests.backends.test_dsp_kernels import CHANNELS, EXPANDED, FILTERS, M4, NUMBERS, WINDOWS, numbers, residual, windowed
 from tests.backends.test_dsp_pool import SHAPES
@@ -106,6 +107,30 @@ def test_depthwise(part: int) -> None:
         fields = numbers(choice, choice["depth"] * choice["multiplier"])
         case = windowed(number, choice, kind="depthwise", multiplier=choice["multiplier"], **fields)
         check(fused(case) if number % 3 == 2 else program_of(case), number)
+
+
+@pytest.mark.parametrize("part", range(2))
+def test_depthwise_of_three_rows(part: int) -> None:
+    """By single rows: few columns, and many in turns of a loop."""
+    choices = {
+        **IMAGES,
+        "kernel": ((3, 3), (3, 3), (3, 2), (3, 1)),
+        "depth": CHANNELS,
+        "height": (1, 2, 3, 4, 7),
+        "width": (1, 2, 3, 5, 8, 9, 12, 13, 24, 31),
+        "padding": ((1, 1, 1, 1), (1, 1, 1, 1), (0, 0, 0, 0), (0, 1, 0, 1), (2, 2, 2, 2)),
+    }
+    stated, taken = set(), 0
+    for number, choice in enumerate(sweep(16, 84 + part, **choices)):
+        case = windowed(number, choice, kind="depthwise", **numbers(choice, choice["depth"]))
+        program = program_of(case)
+        chosen = claim_single_rows(program, program.instructions[0], M4)
+        if isinstance(chosen, Implementation):
+            stated |= check(program, number, [chosen])
+            taken += 1
+            outcome = emulator.run(program, chosen, M4, inputs_of(program, number + 1))
+            assert (outcome.out == expected(program, inputs_of(program, number + 1))).all()
+    assert "same" in stated and taken > 8
 
 
 @pytest.mark.parametrize("same", [False, True], ids=["valid", "same"])

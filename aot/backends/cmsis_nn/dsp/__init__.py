@@ -11,6 +11,7 @@ from aot.backends.cmsis_nn.dsp.elementwise import claim_product
 from aot.backends.cmsis_nn.dsp.matmul import claim_matmul
 from aot.backends.cmsis_nn.dsp.pool import claim_pool
 from aot.backends.cmsis_nn.dsp.rows import claim_rows
+from aot.backends.cmsis_nn.dsp.single_rows import claim_single_rows
 from aot.backends.cmsis_nn.dsp.sums import claim_sums
 from aot.backends.cmsis_nn.dsp.winograd import claim_winograd
 from aot.lower.implementation import Kernel
@@ -26,6 +27,9 @@ KERNELS = (
     Kernel("sums", claim_sums, "sums of int8 over all pixels, eight channels at a time, row after row", ("reduce",)),
     Kernel("pool", claim_pool, "int8 average and maximum pools and means, four channels a word", ("reduce",)),
     Kernel("depthwise", claim_depthwise, "int8 and int16 depthwise convolution; 3x3 two rows at a time", ("depthwise", "conv")),
+    Kernel(
+        "single rows", claim_single_rows, "int8 depthwise convolution of three rows, one at a time, without scratch", ("depthwise",)
+    ),
     Kernel("dense", claim_dense, "int8 and int16 fully connected layer on any number of rows", ("dense",)),
     Kernel("matmul", claim_matmul, "int8 and int16 products of two activations, two columns at a time", ("contract", "dense")),
 )

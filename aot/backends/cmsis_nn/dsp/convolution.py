@@ -443,7 +443,7 @@ class _Emitter(Body[_Plan]):
         patch = dsp.at(self._slots, plan.slots_nbytes)
         with dsp.repeat(count, [*at, self._slots]) as carried:
             row, column, slot = carried.values
-            plan.patches.gather(dsp, replace(self.frame.image, base=block.image), row, column, slot, pixels, patch)
+            plan.patches.gather(dsp, self.frame.image.at(block.image), row, column, slot, pixels, patch)
             carried.next = (*self._following(row, column), dsp.at(slot, 4))
         return list(carried.results[:2])
 

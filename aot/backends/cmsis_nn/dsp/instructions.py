@@ -144,6 +144,10 @@ class Dsp:
         type = ir.FunctionType(I64, [I32, I32, I64])
         return self.builder.call(self.function.intrinsic("llvm.arm.smlald", type), [a, b, acc])
 
+    def smlabb(self, a: Value, b: Value, acc: Value) -> Value:
+        """acc + a.low * b.low."""
+        return self._call("smlabb", a, b, acc)
+
     def smlabt(self, a: Value, b: Value, acc: Value) -> Value:
         """acc + a.low * b.high."""
         return self._call("smlabt", a, b, acc)
@@ -314,6 +318,10 @@ class Image:
             return Image(function.pointer(name), nbytes)
         table = table_of_rows(name)
         return Image(function.pointer(name), nbytes, function.pointer(table), function.buffer(table).dtype.nbytes)
+
+    def at(self, base: Value) -> Image:
+        """Another image, or a part of each row, of which the first byte is at `base`."""
+        return replace(self, base=base)
 
     @property
     def pointers(self) -> tuple[Value, ...]:

@@ -76,7 +76,7 @@ class _Emitter(PoolEmitter):
     def _window(self, source: Value, rows: tuple[Value, Value], columns: Value, width: int) -> list[Value]:
         """Sums or maxima of `width` channels over a window: of four channels two words of halves, or a word; of one itself."""
         pool, dsp = self.pool, self.dsp
-        image, row_nbytes = replace(self.image, base=source), pool.columns.size * pool.depth
+        image, row_nbytes = self.image.at(source), pool.columns.size * pool.depth
         splat = int.from_bytes(bytes([pool.initial & 0xFF]) * 4, "little", signed=True)
         start = 0 if self.is_sum else (splat if width > 1 else pool.initial)
         accs: list[Value] = [I32(start)] * (1 if width == 1 else width // (2 if self.is_sum else 4))
