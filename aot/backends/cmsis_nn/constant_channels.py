@@ -40,7 +40,10 @@ def only(layer: Layer, channels: Sequence[int] | np.ndarray) -> Layer:
 
 
 def _ends(layer: Layer) -> np.ndarray | None:
-    """(channels, 2): the outputs at both ends of each channel's reach; None where something wraps."""
+    """(channels, 2): the outputs at both ends of each channel's reach; None where something wraps, or where sums are
+    the outputs."""
+    if layer.is_sums:
+        return None
     split, reach = layer.split, np.stack(layer.reach, 1)
     if split.rounds_once:
         multiplier, down = layer.multiplier[:, None], -layer.shift[:, None]

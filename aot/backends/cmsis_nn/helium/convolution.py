@@ -38,7 +38,7 @@ _PER_CHUNK = 1.75  # instructions for a chunk, a pixel and a channel
 
 def claim_convolution(program: Program, instruction: Primitive, target: Target) -> Implementation | str:
     """Convolutions of any kernel, stride, dilation and padding."""
-    layer = read_layer(program, instruction, target, "conv", "mve", TAKES)
+    layer = read_layer(program, instruction, target, "conv", "mve", TAKES, sums=True)
     if isinstance(layer, str):
         return layer
     return _implementation(program, layer, f"conv {layer.geometry.kernel[0]}x{layer.geometry.kernel[1]}")
@@ -46,7 +46,7 @@ def claim_convolution(program: Program, instruction: Primitive, target: Target) 
 
 def claim_dense(program: Program, instruction: Primitive, target: Target) -> Implementation | str:
     """Fully connected layers on any number of rows: a 1x1 convolution whose pixels are the rows."""
-    layer = read_layer(program, instruction, target, "dense", "mve", TAKES)
+    layer = read_layer(program, instruction, target, "dense", "mve", TAKES, sums=True)
     return layer if isinstance(layer, str) else _implementation(program, layer, "dense")
 
 
@@ -103,15 +103,16 @@ class _Plan:
         depth, run = g.input[3], g.kernel[1] * g.input[3]
         gathers = (g.dilation[1] > 1 and g.kernel[1] > 1) or _patches_pay(g)
         lasting = -(-g.kernel[0] * run // CHUNK) if gathers else -(-run // CHUNK)
+        ending = Ending.of(self.computed)
         pixel_nbytes = layer.geometry.output[3] * layer.dtype.nbytes
         line = _LINE_NBYTES // pixel_nbytes if layer.split.rest is not None else g.output[2]
         most = min(line, _PATCHES_NBYTES // (lasting * CHUNK)) if gathers else line
         strips = Strips(g, layer.instruction.left_zero_point, 0 if gathers else lasting * CHUNK, max(1, most), self.has_rest)
         step = g.stride[1] * depth
         patches = Patches(_runs(g, strips.row_nbytes), step, lasting * CHUNK) if gathers else None
-        out_step = pixel_nbytes if self.has_rest else layer.out.pixel * layer.dtype.nbytes
+        out_step = pixel_nbytes if self.has_rest else layer.out.pixel * ending.nbytes
         rows, in_step = (1, lasting * CHUNK) if gathers else (g.kernel[0], step)
-        product = Product(rows, lasting, in_step, out_step, Ending.of(self.computed), len(self.computed.bias), self.live)
+        product = Product(rows, lasting, in_step, out_step, ending, len(self.computed.bias), self.live)
         _set(self, patches=patches, product=product, strips=strips)
 
     @property

@@ -5,6 +5,7 @@ Invariant: the same instructions serve all channels of a layer; what differs is 
 
 * saturate: VADD (bias), VMULH, VADD (offset), then VQSHRN where all shifts are one number from 1 to 16, else VSHL and VQMOVN
 * exact:    VADD, VSHL if any multiplier shifts left, VQRDMULH, VAND, VSHR, VQADD, VRSHL, VADD (zero point), VQMOVN
+* sums:     VADD (bias); they are stored as they are
 * long:     sums of 64 bits are scaled, as TFLite's are, by LDRD, LDRD, UMLAL, MLA, MOV, ASRL (in `product.py`); then VQMOVN
 To int16, saturate's offset is a half, and VADD becomes part of VQRSHRN, or of VRSHL.
 """
@@ -19,7 +20,7 @@ import numpy as np
 from aot.backends.cmsis_nn.dsp.ending import stage_of
 from aot.backends.cmsis_nn.helium.mve import Helium
 from aot.backends.cmsis_nn.operands import Layer
-from aot.backends.cmsis_nn.requantise import Form, solve
+from aot.backends.cmsis_nn.requantise import Form, solve, sums
 from aot.backends.cmsis_nn.requantise16 import solve16
 from aot.graph.ir import DType
 
@@ -36,6 +37,8 @@ class Ending:
     @staticmethod
     def of(layer: Layer) -> Ending:
         channels = len(layer.bias)
+        if layer.is_sums:
+            return Ending(sums(channels), layer.folded_bias)
         if layer.dtype is DType.INT16:
             form = solve16(layer)
             return Ending(_long(layer) if isinstance(form, str) or form.kind == "long" else form, layer.bias)
@@ -44,8 +47,13 @@ class Ending:
 
     @property
     def nbytes(self) -> int:
-        """Of an output, and of an activation."""
+        """Of an output."""
         return self.form.bits // 8
+
+    @property
+    def input_nbytes(self) -> int:
+        """Of an activation that is read."""
+        return 1 if self.form.kind == "sums" else self.nbytes
 
     @property
     def is_long(self) -> bool:
@@ -80,6 +88,8 @@ class Ending:
         """Vectors of 16 bytes that the table has for four channels."""
         if self.form.kind == "exact":
             return 3 + self._shifts_left
+        if self.form.kind == "sums":
+            return 1
         return 4 if self.is_long else 2 + (not self._rounds) + (self.shift is None)
 
     def table(self, channels: Sequence[int]) -> list[bytes]:
@@ -90,6 +100,8 @@ class Ending:
         if form.kind == "exact":
             assert form.left is not None
             columns = [self.bias, *([form.left] if self._shifts_left else []), form.multiplier, -form.right]
+        elif form.kind == "sums":
+            columns = [self.bias]
         else:
             tail = [*([] if self._rounds else [form.offset]), *([] if self.shift is not None else [-form.right])]
             columns = [self.bias, form.multiplier, *tail]
@@ -123,6 +135,8 @@ class Ending:
             return
         if not is_biased:
             step(code.vadd)
+        if self.form.kind == "sums":
+            return
         if self.form.kind == "saturate":
             step(code.vmulh)
             if not self._rounds:
@@ -168,6 +182,8 @@ class Ending:
         """How, for `--explain`."""
         if self.form.kind == "exact":
             return "requantised by VQRDMULH and VRSHL, ties mended as TFLite has them"
+        if self.form.kind == "sums":
+            return str(self.form)
         if self.is_long:
             return "sums of 64 bits, requantised by UMLAL, MLA and ASRL"
         if self._rounds:

@@ -84,7 +84,7 @@ class Product:
     @property
     def each(self) -> int:
         """Products in a chunk, and bytes of a channel's weights for it."""
-        return CHUNK // self.ending.nbytes
+        return CHUNK // self.ending.input_nbytes
 
     @property
     def pixels(self) -> int:
@@ -99,7 +99,7 @@ class Product:
     def instructions(self, pixels: int) -> int:
         """What `pixels` of them take."""
         groups = -(-self.channels // LANES)
-        chunks, end = self.rows * self.chunks, 2 * self.ending.vectors - (self.ending.nbytes > 1)
+        chunks, end = self.rows * self.chunks, 2 * self.ending.vectors - self.ending.nbytes // 2
         looped = 0 if self._straight else 8 + 3 * self.rows * (1 + self.chunks // _TURN * (self.chunks > _LONG_ROW))
         held = 2 * chunks + 2 if self.holds else 0
         pair = groups * (chunks * 14 + 13 + self.ending.vectors + end + 2 * self.rows + looped - held) + 10 + held
@@ -330,12 +330,12 @@ class _Emitter:
         code, ending = self.emitted, self.product.ending
         for channel in range(channels):
             weights = 2 + channel % 2
-            code.vload_post(weights, _TABLE, self.product.each, "w" if ending.nbytes == 1 else "s16")
+            code.vload_post(weights, _TABLE, self.product.each, "w" if ending.input_nbytes == 1 else "s16")
             for sums, window in zip(self.registers.sums, windows, strict=False):
                 if ending.is_long:
                     code.vmlaldav(sums[channel], window, weights, accumulates)
                 else:
-                    code.vmladav(sums[channel], window, weights, accumulates, 8 * ending.nbytes)
+                    code.vmladav(sums[channel], window, weights, accumulates, 8 * ending.input_nbytes)
 
     def _end(self, pixels: int, channels: int) -> None:
         """Requantise and store."""
@@ -349,7 +349,8 @@ class _Emitter:
                 code.vmov_odd(pixel, b, d)
         ending.requantise(code, range(pixels), (2, 3), _TABLE, 0)
         for pixel in range(pixels):
-            ending.halve(code, pixel, pixel)
+            if ending.nbytes < 4:
+                ending.halve(code, pixel, pixel)
             if ending.nbytes == 1:
                 code.vqmovn(pixel, pixel, 16)
         ending.clamp(code, range(pixels), 2, 0)
@@ -393,7 +394,7 @@ class _Emitter:
         code.add_any(_TABLE, _TABLE, 16 * (LANES - channels), _DOWN)
 
     def _store(self, q: int, base: int, offset: int, step: int, channels: int) -> None:
-        code, kind = self.emitted, "32" if self.product.ending.nbytes == 1 else "h32"
+        code, kind = self.emitted, {1: "32", 2: "h32", 4: "w"}[self.product.ending.nbytes]
         if channels < LANES:
             code.vpst()
         if step and channels == LANES:
