@@ -6,10 +6,10 @@ import pytest
 
 from aot.backends.cmsis_nn import dsp
 from aot.lower.implementation import Implementation
-from aot.lower.program import Program
+from aot.lower.program import Buffer, Program
 from tests.backends import emulator
-from tests.backends.contracts import Case, expected, inputs_of, program_of
-from tests.backends.test_dsp_kernels import M4, NUMBERS, numbers
+from tests.backends.contracts import INT8, Case, expected, inputs_of, program_of
+from tests.backends.test_dsp_kernels import M4, NUMBERS, numbers, residual
 from tests.graph.lowered import sweep
 
 pytest.importorskip("unicorn", reason="the emulator Unicorn is not installed")
@@ -86,6 +86,30 @@ def test_costs(case: Case) -> None:
         code = cost.code_nbytes + sum(nbytes for _, nbytes in cost.shared)
         assert abs(cost.instructions / outcome.instructions - 1) < 0.07, implementation.variant
         assert abs(code - outcome.code_nbytes) < max(160, 0.25 * outcome.code_nbytes), implementation.variant
+
+
+def test_pixels_that_are_not_gathered() -> None:
+    """Dense layers that read their input where it lies: no scratch, but for what is fused behind."""
+    choices = {
+        **NUMBERS,
+        "depth": (4, 8, 12, 20, 64, 132, 640),
+        "channels": (1, 2, 3, 4, 6, 8, 12, 24),
+        "fused": (False, False, True),
+    }
+    taken = 0
+    for number, choice in enumerate(sweep(24, 7, **choices)):
+        case = Case("dense", (1, 1, 1, choice["depth"]), choice["channels"], seed=number, **numbers(choice, choice["channels"]))
+        program = program_of(case)
+        if choice["fused"]:
+            program = program_of(case, residual, extra=[Buffer("r", INT8, program["y"].shape, "input")])
+        inputs = inputs_of(program, number)
+        for implementation in variants(program):
+            if implementation.variant.endswith("not gathered"):
+                assert implementation.scratch_nbytes <= 4 * -(-choice["channels"] // 4)
+                outcome = emulator.run(program, implementation, M4, inputs, align=(1, 4)[number % 2])
+                assert (outcome.out == expected(program, inputs)).all(), case
+                taken += 1
+    assert taken > 12
 
 
 @pytest.mark.parametrize(("case", "ceiling"), [(LAYERS[0], 0.80), (LAYERS[5], 1.0)], ids=str)

@@ -14,7 +14,7 @@ from math import prod
 import numpy as np
 
 from aot.backends.cmsis_nn.dsp.compact_pointwise import compact_pointwise
-from aot.backends.cmsis_nn.dsp.costs import core, gathered
+from aot.backends.cmsis_nn.dsp.costs import Expense, core, gathered
 from aot.backends.cmsis_nn.dsp.finish import Finish, finish_block
 from aot.backends.cmsis_nn.dsp.gather import Patches, Pixels, gather_run
 from aot.backends.cmsis_nn.dsp.packing import Packed, Tile, pack, paired, refusal_of, solution
@@ -40,6 +40,7 @@ _FEW_CHANNELS = 8
 _TAIL_UNROLL = 8
 _SLOTS_NBYTES = 4096  # of scratch that blocks of more than two pixels may take
 _MOST_UNROLL = 40
+_DIRECT_UNROLL = 32  # of words that are expanded for each group: layers of many sizes share them
 _STRAIGHT = 64  # words of four slots that LDRD reaches
 _WIDE_STRAIGHT = 64  # words of four slots, or of a pair's int16 weights, that LDRD reaches
 _SHORT = (16, 8)
@@ -132,14 +133,14 @@ def _implementation(program: Program, layer: Layer, plan: _Plan, kernel: str) ->
         style="ordered",
         cost=plan.cost,
         notes=tuple(notes),
-        variant=tile.variant if plan.rows_per_step == 1 else f"{tile.variant}, two rows a step",
+        variant=tile.variant + (", two rows a step" if plan.rows_per_step > 1 else "") + (", not gathered" if plan.direct else ""),
     )
 
 
 @dataclass(frozen=True)
 class _Plan:
     """All decisions for one layer. by_rows: rows are computed one at a time, else pixels run on across rows. spread: where to the
-    layer's channels go, if others of the output are constant."""
+    layer's channels go, if others of the output are constant. direct: pixels are multiplied where they lie, without slots."""
 
     layer: Layer
     patches: Patches
@@ -147,6 +148,7 @@ class _Plan:
     by_rows: bool
     rows_per_step: int
     spread: Spread | None = None
+    direct: bool = False
 
     @property
     def tile(self) -> Tile:
@@ -154,7 +156,7 @@ class _Plan:
 
     @property
     def slots_nbytes(self) -> int:
-        return 4 * self.tile.pixels * self.tile.words
+        return 0 if self.direct else 4 * self.tile.pixels * self.tile.words
 
     @property
     def stage_at(self) -> int:
@@ -170,7 +172,13 @@ class _Plan:
         """Whether each block of input pixels is gathered before its outputs are stored, and no later one lies where these do: output
         pixels take no more room than the input's between one and the next, or all follow each other in both."""
         layer, g = self.layer, self.layer.geometry
-        if g.kernel != (1, 1) or self.patches.leaves or self.rows_per_step > 1 or prod(layer.instruction.space) != out.size:
+        if (
+            g.kernel != (1, 1)
+            or self.patches.leaves
+            or self.direct
+            or self.rows_per_step > 1
+            or prod(layer.instruction.space) != out.size
+        ):
             return False
         return self.patches.contiguous or layer.out.pixel * out.dtype.nbytes <= g.stride[1] * self.patches.pixel_nbytes
 
@@ -195,6 +203,7 @@ class _Plan:
             self.by_rows,
             self.rows_per_step,
             self.spread and (self.spread.code, self.packed.data.nbytes),
+            self.direct,
         )
 
     @property
@@ -203,7 +212,8 @@ class _Plan:
         layer, packed, pixels = self.layer, self.packed, self.tile.pixels
         images, height, width, _ = layer.geometry.output
         lines, run = (height, width) if self.by_rows else (1, height * width)
-        block, gather = core(layer, packed, pixels, pixels, self.tile.unroll), gathered(layer, self.patches, pixels)
+        block = core(layer, packed, pixels, pixels, self.tile.unroll, self.direct)
+        gather = Expense(0, 0) if self.direct else gathered(layer, self.patches, pixels)
         single, one = core(layer, packed, 1, pixels, self.tail_unroll), gathered(layer, self.patches, 1)
         spreading, code_nbytes = (self.spread.instructions, self.spread.code_nbytes) if self.spread else (0, 0)
 
@@ -230,9 +240,10 @@ class _Plan:
 
     def _core_name(self, pixels: int, unroll: int) -> str:
         """What products with the same code have in common."""
-        made = Core(self.packed, pixels, self.tile.pixels, unroll)
+        made = Core(self.packed, pixels, self.tile.pixels, unroll, direct=self.direct)
         step = (len(self.layer.bias) if self.stage_nbytes else self.layer.out.pixel) * self.packed.element_nbytes
-        return f"core {digest((pixels, self.tile.pixels, unroll, self.packed.code, () if made.is_long else (self.packed.groups, step)))}"
+        own = () if made.is_long else (self.packed.groups, step)
+        return f"core {digest((pixels, self.tile.pixels, unroll, self.packed.code, self.direct, own))}"
 
     @property
     def tail_unroll(self) -> int:
@@ -261,11 +272,11 @@ def _plans(program: Program, layer: Layer, spread: Spread | None) -> list[_Plan]
         straight.append((2, 2, 2 * _STRAIGHT))
     solutions = {wide: solution(layer, wide, pixels == 1) for wide in (False, True)}
 
-    def planned(tile: Callable[[bool], Tile], pixels: int, single: bool = False) -> _Plan:
+    def planned(tile: Callable[[bool], Tile], pixels: int, single: bool = False, direct: bool = False) -> _Plan:
         pairs_of_rows = not (by_rows or single) and height % 2 == 0 and width % pixels and 2 * width % pixels == 0
         rows_per_step = 2 if pairs_of_rows else 1
         made = tile(_has_tail(layer, pixels, by_rows, rows_per_step))
-        return _Plan(layer, patches, pack(layer, patches.order, made, solutions[made.wide]), by_rows, rows_per_step, spread)
+        return _Plan(layer, patches, pack(layer, patches.order, made, solutions[made.wide]), by_rows, rows_per_step, spread, direct)
 
     plans = [planned(lambda tail: _tile(words, pixels, pairs, share, tail), pixels)]
     for across, deep, most in straight:
@@ -283,7 +294,16 @@ def _plans(program: Program, layer: Layer, spread: Spread | None) -> list[_Plan]
         for across, deep, most, wide in _single_rows(words, width, choices):
             tile = replace(equal_turns(words, across, deep, most, width % across != 0, False), wide=wide)
             plans.append(planned(lambda _, tile=tile: tile, across, True))
-    return list({(plan.tile, plan.rows_per_step): plan for plan in reversed(plans)}.values())[::-1]
+    if pixels == 1 and patches.contiguous and layer.dtype is DType.INT8 and layer.geometry.input[3] % 4 == 0:
+        plans += [planned(lambda _, tile=tile: tile, 1, direct=True) for tile in _direct_tiles(words, len(channels))]
+    return list({(plan.tile, plan.rows_per_step, plan.direct): plan for plan in reversed(plans)}.values())[::-1]
+
+
+def _direct_tiles(words: int, channels: int) -> list[Tile]:
+    """Tilings of a pixel that is not gathered: of all its words and no more."""
+    unrolls = [unroll for unroll in range(2, _DIRECT_UNROLL + 1, 2) if words % unroll == 0]
+    pairs = next(pairs for pairs in (4, 2, 1) if channels % (2 * pairs) == 0)
+    return [Tile(1, pairs, unrolls[-1], words // unrolls[-1])] if unrolls else []
 
 
 def _single_rows(words: int, width: int, choices: list[tuple[int, int]]) -> list[tuple[int, int, int, bool]]:
@@ -385,7 +405,10 @@ class _Emitter(Body[_Plan]):
         with dsp.repeat(blocks, [*at, out, count, I32(0)]) as carried:
             *at, here, left, column = carried.values
             block = _Block(image, row, column, number, here)
-            at = self._with_tail(block, at, left) if plan.has_tail else self._full(block, self._gather(block, at, pixels))
+            if plan.direct:
+                at = self._full(block, at)
+            else:
+                at = self._with_tail(block, at, left) if plan.has_tail else self._full(block, self._gather(block, at, pixels))
             forward = dsp.at(here, pixels * plan.layer.out.pixel * self.output.nbytes)
             carried.next = (*at, forward, builder.sub(left, I32(pixels)), builder.add(column, I32(pixels)))
 
@@ -404,9 +427,10 @@ class _Emitter(Body[_Plan]):
         return [dsp.at(at[0], pixels * plan.patches.pixel_nbytes)] if plan.patches.contiguous else at
 
     def _full(self, block: _Block, at: list[Value]) -> list[Value]:
-        tile = self.plan.tile
-        self._product(Core(self.plan.packed, tile.pixels, tile.pixels, tile.unroll), block, self._slots, tile.pixels)
-        return at
+        plan, tile = self.plan, self.plan.tile
+        core = Core(plan.packed, tile.pixels, tile.pixels, tile.unroll, direct=plan.direct)
+        self._product(core, block, at[0] if plan.direct else self._slots, tile.pixels)
+        return [self.dsp.at(at[0], plan.patches.pixel_nbytes)] if plan.direct else at
 
     def _rest(self, block: _Block, at: list[Value], left: Value) -> None:
         """`left` pixels one by one, from their slots, or gathered into the first slot."""

@@ -45,7 +45,7 @@ def fused(layer: Layer) -> float:
     return 0 if rest is None else 2 + _REST * sum(1 for _ in walk(rest))
 
 
-def core(layer: Layer, packed: Packed, pixels: int, stride: int, unroll: int) -> Expense:
+def core(layer: Layer, packed: Packed, pixels: int, stride: int, unroll: int, direct: bool = False) -> Expense:
     """All channels of `pixels` pixels (see `product.Core`)."""
     tile = packed.tile
     pairs, turns = tile.pairs, tile.words // unroll
@@ -53,7 +53,7 @@ def core(layer: Layer, packed: Packed, pixels: int, stride: int, unroll: int) ->
     tight = packed.way == "coupled" and pixels > 1 and pixels * pairs * (1 + packed.is_long) >= 4
     loads = pairs if tight or (packed.way != "wide" and pairs == 1 and pixels > 2) else packed.word_nbytes / 8
     expanded = {"interleaved": pairs, "coupled": 2 * pairs, "wide": 0}[packed.way]
-    slots = pixels // 2 + (pixels % 2) * (1 if stride > 1 else 0.5)
+    slots = pixels // 2 + (pixels % 2) * (1 if stride > 1 else 1.5 if direct else 0.5)
     body = unroll * (2 * pixels * pairs + expanded + loads + slots)
     each = 2 * (requantised(packed.form) + 1 + fused(layer)) + (0 if not packed.interleaved else 5 if packed.long_places[0] else 1)
     finish = pairs * (packed.constant_count + pixels * each)

@@ -30,7 +30,8 @@ class Core:
     """`pixels` slots, their words `stride` apart, times all channel groups; `unroll` words a turn (it divides the packing's words).
 
     places: the byte offset of each word of a turn, where they are not `stride` apart; then turns are `step` bytes apart, and
-    neighbouring pixels are neighbours in memory. partial: a call may leave out some of a group's turns at its start and end.
+    neighbouring pixels are neighbours in memory. partial: a call may leave out some of a group's turns at its start and end. direct: the
+    slot is a pixel as it is, of int8, and is taken apart anew for each group.
 
     A core with several turns takes the numbers of turns and groups and the distance of output pixels as arguments, so that layers
     of different sizes share it; one with a single turn has them in its code.
@@ -43,9 +44,10 @@ class Core:
     places: tuple[int, ...] = ()
     step: int = 0
     partial: bool = False
+    direct: bool = False
 
     def __post_init__(self) -> None:
-        if self.packed.tile.words % self.unroll:
+        if self.packed.tile.words % self.unroll or (self.direct and (self.pixels > 1 or self.unroll % 2)):
             raise InternalError(f"a slot of {self.packed.tile.words} words in turns of {self.unroll}")
 
     @property
@@ -55,6 +57,8 @@ class Core:
     @property
     def turn_nbytes(self) -> int:
         """From the first word of a turn to that of the next."""
+        if self.direct:
+            return 2 * self.unroll
         return self.step if self.places else 4 * self.stride * self.unroll
 
     @property
@@ -76,6 +80,7 @@ class Core:
             inner.builder.ret_void()
 
         key, numbers = (self.pixels, self.stride, self.unroll, self.places, self.step, self.partial, self.packed.code), []
+        key += ("direct",) if self.direct else ()
         if self.is_long:
             groups = I32(self.packed.groups) if place.groups is None else place.groups
             turns = I32(self.turns) if place.turns is None else place.turns
@@ -180,6 +185,11 @@ class Core:
         """Reads one or two pixels' word; a single slot's words are read two at a time."""
         ahead: dict[int, Value] = {}
 
+        def read_direct(word: int, _: range) -> Sequence[Value]:
+            if word % 2 == 0:
+                ahead[word + 1] = dsp.any_word(slots, 2 * word)
+            return (dsp.sxtb16_odd(ahead.pop(word)) if word % 2 else dsp.sxtb16(ahead[word + 1]),)
+
         def read(word: int, pixels: range) -> Sequence[Value]:
             offset = (self.places[word] if self.places else 4 * word * self.stride) + 4 * pixels[0]
             if len(pixels) == 2:
@@ -191,7 +201,7 @@ class Core:
                 ahead.update({word + number: x for number, x in enumerate(both)})
             return (ahead.pop(word),)
 
-        return read
+        return read_direct if self.direct else read
 
     def _weight_reader(self, dsp: Dsp, weights: Value, offset: int) -> Callable[[int], list[Expansion]]:
         """For a word of the slots: loads the weights; answers with what makes the halves for each place of the group of them.
@@ -212,7 +222,7 @@ class Core:
 
         def read(word: int) -> list[Expansion]:
             numbers = range(word * each, (word + 1) * each)
-            if not is_tight:
+            if not is_tight and not self.direct:
                 for number in numbers:
                     held(number)
             if way == "wide":
