@@ -19,7 +19,7 @@ from aot.backends.generic import GENERIC
 from aot.bundle import Bundle
 from aot.driver import Options, describe_entry, emit, ports
 from aot.graph.expr import Const, Expr, Load, Lookup, axis, rewrite
-from aot.graph.primitive import Contract, Map, Reduce
+from aot.graph.primitive import Contract, Map, Primitive, Reduce
 from aot.llvm.module import EntrySource
 from aot.lower.check import check_plan
 from aot.lower.implementation import Implementation
@@ -91,9 +91,9 @@ def _renamed(program: Program, prefix: str) -> Program:
         return replace(node, buffer=prefix + node.buffer) if isinstance(node, Load | Lookup) else None
 
     (given,) = program.instructions
-    assert isinstance(given, Contract | Reduce)
-    parts = ("left", "right") if isinstance(given, Contract) else ("term",)
-    exprs = {name: rewrite(getattr(given, name), named) for name in (*parts, "initial", "result")}
+    assert isinstance(given, Contract | Map | Reduce)
+    parts = {Contract: ("left", "right", "initial", "result"), Reduce: ("term", "initial", "result"), Map: ("value",)}
+    exprs = {name: rewrite(getattr(given, name), named) for name in parts[type(given)]}
     changed = replace(given, out=prefix + given.out, **exprs)
     buffers = tuple(replace(one, name=prefix + one.name) for one in program.buffers)
     names = [tuple(prefix + name for name in some) for some in (program.inputs, program.outputs)]
@@ -149,4 +149,8 @@ def _bundle(program: Program, target: Target, splits: bool, io: Io = "caller") -
         weights_nbytes=emitted.weights_nbytes,
         io_in_workspace=io == "workspace",
     )
-    return bundle, [one.implementation for one in choices if not isinstance(one.implementation.instruction, Map)]
+    return bundle, [one.implementation for one in choices if not _is_fill(one.implementation.instruction)]
+
+
+def _is_fill(instruction: Primitive) -> bool:
+    return isinstance(instruction, Map) and isinstance(instruction.value, Const)

@@ -10,9 +10,15 @@ import pytest
 import aot
 from aot.driver import read_main_graph
 from aot.graph import interpreter
+from aot.graph.expr import Load, Requantise, axis, cast, clamp, fixed
+from aot.graph.ir import DType
+from aot.graph.primitive import Map
+from aot.lower.program import Buffer, Program
 from aot.run import run_bundle
 from aot.samples import random_inputs
-from tests.backends.board import needs_board
+from aot.target import load_target
+from tests.backends.board import needs_board, run_all
+from tests.backends.contracts import expected
 from tests.builder import ModelBuilder
 
 SHAPES = [(1, 3, 4, 8), (2, 2, 3, 5), (1, 1, 5, 17), (1, 4, 1, 33), (3, 1, 1, 4), (1, 2, 2, 7)]
@@ -91,6 +97,38 @@ def test_rows(tmp_path: Path, name: str) -> None:
         wanted = interpreter.run(read_main_graph(path, aot.Options()), given)
         for number, (ours, theirs) in enumerate(zip(run_bundle(bundle, given).outputs, wanted, strict=True)):
             assert np.array_equal(ours, theirs), number
+
+
+@pytest.mark.parametrize("by", ["row", "channel", "both"])
+def test_scales_of_rows_and_channels(by: str) -> None:
+    """Both roundings by every shift, of the whole of int32."""
+    needs_board()
+    rng = np.random.default_rng(3)
+    rows, channels = 62, 11
+    shape = {"row": (rows, 1), "channel": (1, channels), "both": (rows, channels)}[by]
+    index = tuple(axis(number) if extent > 1 else fixed(0) for number, extent in enumerate(shape))
+    shift = (np.arange(shape[0])[:, None] + np.arange(shape[1]) * 7) % 62 - 31
+    multiplier = rng.integers(0, 1 << 31, shape)
+    multiplier[:: 1 + shape[0] // 5] = (1 << 31) - 1
+    x = rng.integers(-(1 << 31), 1 << 31, (rows, channels))
+    x = np.where(rng.random(x.shape) < 0.3, x >> rng.integers(0, 31, x.shape), x)
+    x[::7, ::3] = rng.choice([-(1 << 31), (1 << 31) - 1, 0, -1, 1], x[::7, ::3].shape)
+    loads = [Load(name, index, DType.INT32) for name in ("multiplier", "shift")]
+    scaled = Requantise(Load("x", (axis(0), axis(1)), DType.INT32), *loads)
+    buffers = (
+        Buffer("x", DType.INT32, x.shape, "input"),
+        Buffer("y", DType.INT16, x.shape, "output"),
+        *(
+            Buffer(name, DType.INT32, shape, "constant", data=data.astype(np.int32))
+            for name, data in (("multiplier", multiplier), ("shift", shift))
+        ),
+    )
+    value = cast(clamp(scaled, -32768, 32767), DType.INT16)
+    program = Program("test", buffers, (Map("y", x.shape, value),), ("x",), ("y",))
+    given = {"x": x.astype(np.int32)}
+    ((implementation, out),) = run_all([program], load_target("cortex-m55"), [given])
+    assert implementation.kernel == "elementwise rows"
+    assert np.array_equal(out, expected(program, given))
 
 
 def test_cost(tmp_path: Path) -> None:

@@ -102,7 +102,9 @@ def _read(program: Program, instruction: Map) -> _Rows | str:
             return node.fill if isinstance(node, Load) and start not in inside[node] else None
 
         runs.append((range(start, stop), rewrite(value, filled)))
-    why = next((why for _, expr in runs if (why := refusal(expr, tuple(found)))), "")
+    owners = {load: program[program.storage(load.buffer)] for load in found}
+    numbers = {load: one.data for load, one in owners.items() if one.role == "constant" and one.data is not None}
+    why = next((why for _, expr in runs if (why := refusal(expr, tuple(found), numbers))), "")
     return why or _Rows(instruction, out, found, tuple(runs))
 
 

@@ -6,14 +6,16 @@ Invariant: a lane holds the value of its element's dtype, as int32; what this do
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
 from llvmlite import ir
 
 from aot.backends.cmsis_nn.dsp.instructions import Dsp
 from aot.backends.cmsis_nn.operands import Layer
 from aot.errors import InternalError
+from aot.graph.arithmetic import INT32_MAX
 from aot.graph.expr import COMPARE, Acc, Binary, Cast, Const, Expr, Load, Lookup, Requantise, Select, Unary, walk
 from aot.graph.ir import DType
 from aot.llvm.expressions import uniform
@@ -35,8 +37,14 @@ def refusal_of(layer: Layer) -> str:
     return refusal(layer.split.rest, layer.beside)
 
 
-def refusal(expression: Expr, beside: Sequence[Load]) -> str:
-    """Why an expression over these loads of the element that is stored is not for vectors; empty if it is."""
+def refusal(expression: Expr, beside: Sequence[Load], numbers: Mapping[Load, np.ndarray] | None = None) -> str:
+    """Why an expression over these loads of the element that is stored is not for vectors; empty if it is. numbers: what those that are
+    constants may load."""
+
+    def lies(expr: Expr, low: int, high: int) -> bool:
+        found = np.array(expr.value) if isinstance(expr, Const) else (numbers or {}).get(expr) if isinstance(expr, Load) else None
+        return found is not None and low <= found.min() and found.max() <= high
+
     if expression.dtype not in _STORED:
         return f"its results are {expression.dtype}"
     for expr in walk(expression):
@@ -47,11 +55,13 @@ def refusal(expression: Expr, beside: Sequence[Load]) -> str:
                 pass
             case Acc() | Const(int()) if expr.dtype in _SIZES:
                 pass
-            case Requantise(_, Const(multiplier), Const(shift)) if multiplier >= 0 and -31 <= shift <= 30:
+            case Requantise(_, multiplier, shift) if lies(multiplier, 0, INT32_MAX) and lies(shift, -31, 30):
                 pass
             case Cast() if _casts(expr):
                 pass
             case Binary(op, a) if (op in _ARITHMETIC or op in COMPARE) and a.dtype is DType.INT32:
+                pass
+            case Binary("min" | "max") if expr.dtype in _SIZES:
                 pass
             case Select() | Unary("abs" | "neg") if expr.dtype is DType.INT32:
                 pass
@@ -129,6 +139,8 @@ class Vectors:
                 return self._cast(self.value(x), x.dtype, dtype)
             case Requantise(x, Const(multiplier), Const(shift)):
                 return self._requantise(self.value(x), int(multiplier), int(shift))
+            case Requantise(x, multiplier, shift):
+                return self._requantise_by(*map(self.value, (x, multiplier, shift)))
             case Select(condition, yes, no):
                 return builder.select(self.value(condition), self.value(yes), self.value(no))
             case Unary("neg", x):
@@ -167,6 +179,14 @@ class Vectors:
             return high
         mended = self._call("llvm.sadd.sat.v4i32", high, builder.ashr(high, splat(31)))
         return self._call("llvm.arm.mve.vshl.vector.v4i32.v4i32", mended, splat(shift), I32(0), I32(1), I32(0))
+
+    def _requantise_by(self, x: Value, multiplier: Value, shift: Value) -> Value:
+        """The same by numbers of each lane: only a shift to the right, which is negative, has ties to mend."""
+        builder, zero = self.dsp.builder, splat(0)
+        left, right = (self._call(f"llvm.s{op}.v4i32", shift, zero) for op in ("max", "min"))
+        high = self._call("llvm.arm.mve.vqrdmulh.v4i32", builder.shl(x, left), multiplier)
+        mended = self._call("llvm.sadd.sat.v4i32", high, builder.ashr(builder.and_(high, right), splat(31)))
+        return self._call("llvm.arm.mve.vshl.vector.v4i32.v4i32", mended, right, I32(0), I32(1), I32(0))
 
     def _gather(self, base: Value, index: Value, dtype: DType) -> Value:
         """VLDR of four elements of a table."""
