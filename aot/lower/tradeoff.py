@@ -190,8 +190,7 @@ def _best(layers: Layers, prices: _Prices, other: Picks) -> Picks:
 def _cheapest(layers: Layers, prices: _Prices, picks: Picks) -> Picks:
     """Descent: layer by layer, and together for layers that could share a part of a variant's code or all of it, until nothing gets
     cheaper."""
-    every = [frozenset(name for name, _ in one.shared) for layer in layers for one in layer]
-    parts = list(dict.fromkeys([frozenset([name]) for layer in layers for one in layer for name, _ in one.shared] + every))
+    parts = _common_parts(layers)
     for _ in range(_ROUNDS):
         before = picks
         picks = _one_by_one(layers, prices, picks)
@@ -202,6 +201,15 @@ def _cheapest(layers: Layers, prices: _Prices, picks: Picks) -> Picks:
         if picks == before:
             break
     return picks
+
+
+def _common_parts(layers: Layers) -> list[frozenset[str]]:
+    """Code, a part of a variant's or all of it, that several layers can have: only there one layer's choice can pay for another's."""
+    own = [[frozenset(name for name, _ in one.shared) for one in layer] for layer in layers]
+    parts = [frozenset([name]) for layer in layers for one in layer for name, _ in one.shared] + [
+        whole for layer in own for whole in layer
+    ]
+    return [part for part in dict.fromkeys(parts) if part and sum(any(part <= whole for whole in layer) for layer in own) > 1]
 
 
 def _sharing(layers: Layers, prices: _Prices, picks: Picks, names: frozenset[str]) -> Picks:
