@@ -59,7 +59,8 @@ def touched(program: Program, instruction: Primitive, name: str, y0: int, y1: in
     spans = [span for span in spans if span]
     if not spans:
         return range(0)
-    return range(max(min(span.start for span in spans), 0), min(max(span.stop for span in spans), whole.stop))
+    start, stop = max(min(span.start for span in spans), 0), min(max(span.stop for span in spans), whole.stop)
+    return range(start, stop) if start < stop else range(0)
 
 
 def step_rows(program: Program, chosen: Implementation, name: str, y0: int, y1: int) -> range:

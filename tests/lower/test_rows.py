@@ -15,7 +15,7 @@ from aot.lower.fuse import fuse
 from aot.lower.program import Program
 from aot.lower.rows import instruction_rows, row_axis, row_count, touched
 from tests.lower.random_graphs import graphs
-from tests.lower.toy import TOYS, random_inputs
+from tests.lower.toy import TOYS, GraphBuilder, random_inputs
 
 
 @pytest.mark.slow
@@ -56,3 +56,11 @@ def others_flipped(array: np.ndarray, rows: range, count: int) -> np.ndarray:
     others = [row for row in range(count) if row not in rows]
     parts[others] = ~parts[others]
     return parts.reshape(array.shape)
+
+
+def test_rows_of_fill_touch_none() -> None:
+    """However far they lie before the first row, or behind the last."""
+    builder = GraphBuilder()
+    program = builder.program(builder.pad(builder.input(1, 4, 2, 1), (0, 3, 0, 0), (0, 3, 0, 0)))
+    touches = [touched(program, program.instructions[0], "t0", y, y + 1) for y in range(10)]
+    assert touches == [*[range(0)] * 3, *(range(y, y + 1) for y in range(4)), *[range(0)] * 3]
