@@ -102,5 +102,5 @@ def _again(layers: Layers, part: Segment, limit: int) -> Segment | None:
     if part.walk is None:
         peak = layers.whole_peak(part.first)
         return replace(part, peak_nbytes=peak) if peak <= limit else None
-    walk = layers.walk(part.first, part.end, limit)
+    walk, _ = layers.walk(part.first, part.end, limit)
     return None if walk is None else replace(part, peak_nbytes=walk.peak_nbytes, walk=walk)

@@ -68,30 +68,29 @@ class Segments:
 
 
 class Divisions:
-    """All segments that do not need more memory than running layer by layer."""
+    """All segments that are good for something: that need less memory than one of their layers does when it runs whole."""
 
     def __init__(self, layers: Layers) -> None:
         self.layers, self.count = layers, len(layers.layers)
         self.ending: list[list[Segment]] = [[] for _ in range(self.count + 1)]
         whole = [Segment(n, n + 1, layers.whole_peak(n)) for n in range(self.count)]
-        limit = max((one.peak_nbytes for one in whole), default=0)
         for one in whole:
             self.ending[one.end].append(one)
-        left = MAX_STEPS
+        self.left = MAX_STEPS
         for first in range(self.count):
+            limit = 0
             for end in range(first + 1, self.count + 1):
                 if end - first > 1 and not layers.layers[end - 2].splits:
                     break
-                cost = sum(len(layer.steps) for layer in layers.layers[first:end])
-                left -= cost
-                if left < 0:
-                    return
-                self._add(first, end, limit)
+                limit = max(limit, whole[end - 1].peak_nbytes - 1)
+                if self.left > 0:
+                    self._add(first, end, limit)
 
     def _add(self, first: int, end: int, limit: int) -> None:
         if end - first == 1 and not self.layers.layers[first].splits:
             return
-        walk = self.layers.walk(first, end, limit)
+        walk, tried = self.layers.walk(first, end, limit)
+        self.left -= tried
         if walk is not None:
             chosen = [layer.implementation for layer in self.layers.layers[first:end] if layer.splits]
             extra = sum(row_instructions(one) - instructions(one) for one in chosen)

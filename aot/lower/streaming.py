@@ -177,14 +177,16 @@ class Layers:
     def _is_output(self, storage: int) -> bool:
         return self.storages[storage].last == len(self.layers)
 
-    def walk(self, first: int, end: int, limit: int = 1 << 60) -> Walk | None:
-        """Layers [first, end) as one segment, row by row; None once more than `limit` bytes are alive, or where a layer can't be divided.
+    def walk(self, first: int, end: int, limit: int = 1 << 60) -> tuple[Walk | None, int]:
+        """Layers [first, end) as one segment, row by row, and the steps that were tried for it; None once more than `limit` bytes are
+        alive, or where a layer can't be divided.
 
         A single layer is divided in its steps, too.
         """
         if any(not self.layers[number].splits for number in range(first, end - 1)):
-            return None
-        return _Walker(self, first, end, limit).walk()
+            return None, 1
+        walker = _Walker(self, first, end, limit)
+        return walker.walk(), len(walker.order)
 
 
 def _rises(steps: Sequence[Touches]) -> bool:
