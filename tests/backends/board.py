@@ -130,9 +130,7 @@ def _bundle(program: Program, target: Target, splits: bool, io: Io = "caller") -
     steps = []
     for position, choice in enumerate(choices):
         rows = choice.implementation.rows
-        divides = splits and rows.count == row_count(
-            program[choice.implementation.instruction.out]
-        )  # rows of several images: not so
+        divides = splits and rows.count == row_count(program[choice.implementation.writes[0]])  # rows of several images: not so
         middle = rows.count // 2 // rows.per_step * rows.per_step if divides else 0
         steps += [Step(position, *some) for some in ((0, middle), (middle, rows.count)) if some[0] < some[1]]
     plan = place(Schedule(program, choices, tuple(steps)), io=io)

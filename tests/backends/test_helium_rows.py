@@ -113,8 +113,8 @@ def test_scales_of_rows_and_channels(by: str) -> None:
     x = rng.integers(-(1 << 31), 1 << 31, (rows, channels))
     x = np.where(rng.random(x.shape) < 0.3, x >> rng.integers(0, 31, x.shape), x)
     x[::7, ::3] = rng.choice([-(1 << 31), (1 << 31) - 1, 0, -1, 1], x[::7, ::3].shape)
-    loads = [Load(name, index, DType.INT32) for name in ("multiplier", "shift")]
-    scaled = Requantise(Load("x", (axis(0), axis(1)), DType.INT32), *loads)
+    factor, by_shift = (Load(name, index, DType.INT32) for name in ("multiplier", "shift"))
+    scaled = Requantise(Load("x", (axis(0), axis(1)), DType.INT32), factor, by_shift)
     buffers = (
         Buffer("x", DType.INT32, x.shape, "input"),
         Buffer("y", DType.INT16, x.shape, "output"),
