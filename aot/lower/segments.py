@@ -162,19 +162,11 @@ def scheduled(schedule: Schedule, layers: Layers, segments: Segments) -> Schedul
         for number, at in part.walk.steps:
             touches = layers.layers[number].steps[at]
             steps.append(Step(layers.order[number], touches.y0, touches.y1))
-    scattered = frozenset(one.name for number, one in enumerate(layers.storages) if _may_scatter(layers, number, by_rows))
+    scattered = frozenset(one.name for number, one in enumerate(layers.storages) if _scatters(layers, number, by_rows))
     return Schedule(schedule.program, schedule.choices, tuple(steps), scattered)
 
 
-def _may_scatter(layers: Layers, number: int, by_rows: Collection[int]) -> bool:
+def _scatters(layers: Layers, number: int, by_rows: Collection[int]) -> bool:
     """Whether every layer that touches a storage runs by rows and can take its rows one by one."""
-    one = layers.storages[number]
-    if one.rows < 2 or not one.nbytes or one.pinned or one.last == len(layers.layers):
-        return False
-    for at in (*one.readers, *one.writers):
-        layer = layers.layers[at]
-        names = {layers.program.storage(name) for name in layer.implementation.scatters}
-        single = all(high - low <= 1 for step in layer.steps for s, low, high in (*step.reads, *step.writes) if s == number)
-        if at not in by_rows or not layer.splits or not (single or one.name in names):
-            return False
-    return True
+    touchers = (*layers.storages[number].readers, *layers.storages[number].writers)
+    return all(at in by_rows for at in touchers) and layers.may_scatter(number, touchers)

@@ -152,6 +152,19 @@ class Layers:
             self.storages[storage].first = min(self.storages[storage].first, number)
             self.storages[storage].last = number
 
+    def may_scatter(self, number: int, layers: Sequence[int]) -> bool:
+        """Whether each of these layers, run by rows, can take a storage's rows one by one."""
+        one = self.storages[number]
+        if one.rows < 2 or not one.nbytes or one.pinned or self._is_output(number):
+            return False
+        for at in layers:
+            layer = self.layers[at]
+            names = {self.program.storage(name) for name in layer.implementation.scatters}
+            single = all(high - low <= 1 for step in layer.steps for s, low, high in (*step.reads, *step.writes) if s == number)
+            if not layer.splits or not (single or one.name in names):
+                return False
+        return True
+
     def alive_nbytes(self, first: int, end: int) -> int:
         """Bytes of storages that exist before layer `first` and that it, or a later one, touches (or the caller reads)."""
         return sum(one.rows * one.nbytes for one in self.storages if one.first < first <= one.last)
@@ -218,6 +231,8 @@ class _Walker:
         self.live = layers.alive_nbytes(first, end)
         self.peak = self.live
         self.born: set[tuple[int, int]] = set()
+        self.begun: set[int] = set()
+        self.solid = self._solid()
         self.pending: dict[tuple[int, int], int] = {}
         self.inside = {
             s: [n for n in self.storages[s].writers if first <= n < end]
@@ -242,6 +257,17 @@ class _Walker:
             if not self._run(number):
                 return None
         return Walk(self.peak, tuple(self.order))
+
+    def _solid(self) -> dict[int, int]:
+        """Storages between the segment's layers that can't lie scattered: bytes of each, needed from its first row to its last."""
+        inner = {s for n in range(self.first, self.end) for s, _, _ in self.layers.layers[n].whole.writes}
+        found = {}
+        for number in inner:
+            one = self.storages[number]
+            touchers = (*one.writers, *one.readers)
+            if one.rows > 1 and all(self.first <= n < self.end for n in touchers) and not self.layers.may_scatter(number, touchers):
+                found[number] = one.rows * one.nbytes
+        return found
 
     def _count_readers(self) -> None:
         """How many layers of the segment still read each row; rows that a later segment needs have one more."""
@@ -268,8 +294,9 @@ class _Walker:
         self.done[number] += 1
         new = self._newborn(step)
         dying = list(self._dying(step))
-        freed = sum(self.storages[s].nbytes for s, _ in dying)
-        during = self.live + new - shared_nbytes(self.layers, layer, step, new, dying) + layer.scratch_nbytes
+        freed = sum(self.storages[s].nbytes for s, _ in dying if s not in self.solid) + self._emptied(dying)
+        loose = [] if any(s in self.solid for s, _, _ in step.writes) else [row for row in dying if row[0] not in self.solid]
+        during = self.live + new - shared_nbytes(self.layers, layer, step, new, loose) + layer.scratch_nbytes
         self.peak = max(self.peak, during)
         self.live += new - freed - self._unread(step)
         return self.peak <= self.limit
@@ -295,8 +322,18 @@ class _Walker:
             for row in range(low, high):
                 if (storage, row) not in self.born:
                     self.born.add((storage, row))
-                    new += self.storages[storage].nbytes
+                    new += self.storages[storage].nbytes if storage not in self.solid else 0
+            if storage in self.solid and storage not in self.begun:
+                self.begun.add(storage)
+                new += self.solid[storage]
         return new
+
+    def _emptied(self, dying: Sequence[tuple[int, int]]) -> int:
+        """Bytes of storages in one piece whose last row dies."""
+        return sum(nbytes for s, nbytes in self.solid.items() if s in {d for d, _ in dying} and self._is_done(s))
+
+    def _is_done(self, storage: int) -> bool:
+        return all(self.done[n - self.first] == len(self.layers.layers[n].steps) for n in self.storages[storage].readers)
 
     def _dying(self, step: Touches) -> Iterator[tuple[int, int]]:
         """Rows that nothing reads after this step."""
@@ -311,7 +348,8 @@ class _Walker:
             self.storages[storage].nbytes
             for storage, low, high in step.writes
             for row in range(low, high)
-            if (storage, row) not in self.pending
+            if storage not in self.solid
+            and (storage, row) not in self.pending
             and not self._outlives(storage)
             and self.storages[storage].writers[-1] == self.order[-1][0]
         )
