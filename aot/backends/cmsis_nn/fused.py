@@ -6,6 +6,8 @@ Invariant: the lists hold everything that the expression's emission will load, a
 
 from __future__ import annotations
 
+from math import prod
+
 from aot.backends.cmsis_nn.operands import Layer
 from aot.backends.generic import activations, generic_constants
 from aot.graph.expr import Expr
@@ -35,3 +37,10 @@ def scatterable(layer: Layer) -> tuple[str, ...]:
     """The layer's input, where it is one image of several rows: kernels find each of them through a table."""
     images, height, *_ = layer.geometry.input
     return (layer.instruction.left.buffer,) if layer.geometry.kind != "dense" and images == 1 and height > 1 else ()
+
+
+def scatterable_output(program: Program, layer: Layer) -> tuple[str, ...]:
+    """The layer's output, where its rows are those of the whole buffer and no operand is found by its distance from them."""
+    images, height, *_ = layer.geometry.output
+    whole = prod(layer.instruction.space) == program[layer.instruction.out].size
+    return (layer.instruction.out,) if images == 1 and height > 1 and whole and layer.split.rest is None else ()

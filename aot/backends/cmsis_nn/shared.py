@@ -23,12 +23,11 @@ from aot.llvm.types import I32, POINTER, Value
 
 @dataclass(frozen=True)
 class Frame:
-    """A body under construction. image, target: the input and the output buffer's first byte; table: packed weights; y0, y1: output
-    rows."""
+    """A body under construction. image, out: the input and the output buffer; table: packed weights; y0, y1: output rows."""
 
     dsp: Dsp
     image: Image
-    target: Value
+    out: Image
     table: Value
     scratch: Value
     y0: Value
@@ -39,6 +38,11 @@ class Frame:
         """The first byte of the input buffer, which lies in one piece."""
         assert self.image.offsets is None
         return self.image.base
+
+    @property
+    def target(self) -> Value:
+        """The first byte of the output buffer; of a scattered one what its rows' offsets count from."""
+        return self.out.base
 
 
 class Planned(Protocol):
@@ -73,23 +77,27 @@ class Body(Generic[Plan]):
 def emit_body(function: KernelFunction, layer: Layer, table: str, body: Callable[[Frame], None], kind: str, key: object) -> None:
     """Emit a layer's kernel through `body`. `table`: the buffer of packed weights. Without a key (None) the body stands in the kernel's
     own function: what is fused behind it reads the function's other arguments."""
-    source = layer.instruction.left.buffer
-    image = Image.of(function, source, prod(layer.geometry.input[2:]) * function.buffer(source).dtype.nbytes)
-    target, packed = function.pointer(layer.instruction.out), function.pointer(table)
+    names = layer.instruction.left.buffer, layer.instruction.out
+    elements = prod(layer.geometry.input[2:]), layer.out.row
+    image, out = (Image.of(function, name, n * function.buffer(name).dtype.nbytes) for name, n in zip(names, elements, strict=True))
+    packed = function.pointer(table)
     scratch = ir.Constant(POINTER, None) if function.scratch is None else function.scratch
     if key is None:
-        body(Frame(Dsp(function), image, target, packed, scratch, function.y0, function.y1))
+        body(Frame(Dsp(function), image, out, packed, scratch, function.y0, function.y1))
         return
+    count = len(image.pointers)
 
     def build(shared: ir.Function) -> None:
         builder = ir.IRBuilder(shared.append_basic_block("entry"))
-        *pointers, target, packed, scratch, y0, y1 = shared.args
-        body(Frame(Dsp(function, builder), image.there(pointers), target, packed, scratch, y0, y1))
+        *pointers, packed, scratch, y0, y1 = shared.args
+        body(Frame(Dsp(function, builder), image.there(pointers[:count]), out.there(pointers[count:]), packed, scratch, y0, y1))
         builder.ret_void()
 
-    type = ir.FunctionType(ir.VoidType(), [POINTER] * (3 + len(image.pointers)) + [I32, I32])
-    shared = function.helper(f"{kind}_{digest((key, *image.code) if image.code else key)}", type, build)
-    function.builder.call(shared, [*image.pointers, target, packed, scratch, function.y0, function.y1])
+    pointers = [*image.pointers, *out.pointers]
+    type = ir.FunctionType(ir.VoidType(), [POINTER] * (2 + len(pointers)) + [I32, I32])
+    found = (key, image.code, out.code) if image.code or out.code else key
+    shared = function.helper(f"{kind}_{digest(found)}", type, build)
+    function.builder.call(shared, [*pointers, packed, scratch, function.y0, function.y1])
 
 
 def digest(key: object) -> str:

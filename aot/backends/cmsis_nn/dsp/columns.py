@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from aot.backends.cmsis_nn.dsp.instructions import Dsp
+from aot.backends.cmsis_nn.dsp.instructions import Dsp, Image
 from aot.graph.primitive import Geometry
 from aot.llvm.types import I32, Value
 
@@ -106,26 +106,25 @@ class Columns:
                     dsp.store_word(self._zero_pair(), carried.values[0])
                     carried.next = (dsp.at(carried.values[0], 4),)
 
-    def gather(self, dsp: Dsp, channel: Value, top: Value, into: Value) -> None:
-        """Gather the strip that starts at input row `top`. `channel`: the channel's input of the image's first pixel."""
+    def gather(self, dsp: Dsp, image: Image, top: Value, into: Value) -> None:
+        """Gather the strip that starts at input row `top`. `image`: of the channel, its first byte being that of the first pixel's input."""
         if not self.inside:
             return
         g, builder = self.geometry, dsp.builder
-        row_nbytes = g.input[2] * self.pixel_nbytes
-        skipped = (self.inside.start - g.pad_left) * self.pixel_nbytes
-        source = dsp.at(dsp.at(channel, builder.mul(top, I32(row_nbytes))), skipped)
+        image = image.at(dsp.at(image.base, (self.inside.start - g.pad_left) * self.pixel_nbytes))
+        strip = _Strip(dsp, image, top, top if image.offsets is not None else image.row(dsp, top), g.dilation[0])
         place = dsp.at(into, 4 * self.words * self.inside.start)
         full, others = tuple([True] * self.rows), [mask for mask in self.masks if not all(mask)]
         ways: list[tuple[Value | None, Callable[[], None]]] = []
         if full in self.masks:
             last = g.input[1] - (self.rows - 1) * g.dilation[0]
-            ways.append((builder.icmp_unsigned("<", top, I32(last)) if others else None, lambda: self._whole(dsp, source, place)))
+            ways.append((builder.icmp_unsigned("<", top, I32(last)) if others else None, lambda: self._whole(dsp, strip, place)))
         if self._are_plain(others):
             for mask in others:
                 above = builder.icmp_signed("<", top, I32(0)) if len(others) == 2 and mask is others[0] else None
-                ways.append((above, lambda mask=mask: self._straight(dsp, source, place, mask)))
+                ways.append((above, lambda mask=mask: self._straight(dsp, strip, place, mask)))
         elif others:
-            ways.append((None, lambda: self._careful(dsp, source, top, place)))
+            ways.append((None, lambda: self._careful(dsp, strip, place)))
         _choose(dsp, ways)
 
     def _are_plain(self, masks: Sequence[tuple[bool, ...]]) -> bool:
@@ -142,31 +141,33 @@ class Columns:
         word = half | half << 16
         return I32(word - (1 << 32) if word >> 31 else word)
 
-    def _whole(self, dsp: Dsp, source: Value, into: Value) -> None:
+    def _whole(self, dsp: Dsp, strip: _Strip, into: Value) -> None:
         """A strip whose rows all exist."""
         if self.rows <= _STRAIGHT_ROWS:
-            self._straight(dsp, source, into, tuple([True] * self.rows))
+            self._straight(dsp, strip, into, tuple([True] * self.rows))
             return
-        row_nbytes = self.geometry.dilation[0] * self.geometry.input[2] * self.pixel_nbytes
-        with dsp.repeat(self.rows // 2, [source, into]) as carried:
+        with dsp.repeat(self.rows // 2, [strip.start, into]) as carried:
             first, place = carried.values
-            self._loop(dsp, [first, dsp.at(first, row_nbytes)], place, lambda here, at: self._pair(dsp, here[0], here[1], at))
-            carried.next = (dsp.at(first, 2 * row_nbytes), dsp.at(place, 4))
+            both = [strip.address(first), strip.address(strip.following(first))]
+            self._loop(dsp, both, place, lambda here, at: self._pair(dsp, here[0], here[1], at))
+            carried.next = (strip.following(first, 2), dsp.at(place, 4))
         if self.rows % 2:
             last, place = carried.results
-            self._loop(dsp, [last], place, lambda here, at: dsp.store_word(self._input(dsp, here[0]), at))
+            self._loop(dsp, [strip.address(last)], place, lambda here, at: dsp.store_word(self._input(dsp, here[0]), at))
 
     def _pair(self, dsp: Dsp, first: Value, second: Value, at: Value) -> None:
         dsp.store_word(dsp.pack(self._input(dsp, first), self._input(dsp, second)), at)
 
-    def _straight(self, dsp: Dsp, source: Value, into: Value, mask: tuple[bool, ...]) -> None:
+    def _straight(self, dsp: Dsp, strip: _Strip, into: Value, mask: tuple[bool, ...]) -> None:
         """Up to four rows in one pass over the columns; rows not in the mask are the zero point."""
         g = self.geometry
         row_nbytes = g.dilation[0] * g.input[2] * self.pixel_nbytes
-        if (self.rows - 1) * row_nbytes + 5 * self.pixel_nbytes <= _REACH:
-            starts, rows = [source], [(0, row * row_nbytes) for row in range(self.rows)]
+        if strip.is_scattered or (self.rows - 1) * row_nbytes + 5 * self.pixel_nbytes > _REACH:
+            present = [row for row in range(self.rows) if mask[row]]
+            starts = [strip.address(strip.following(strip.start, row)) for row in present]
+            rows = [(present.index(row) if mask[row] else 0, 0) for row in range(self.rows)]
         else:
-            starts, rows = [dsp.at(source, row * row_nbytes) for row in range(self.rows)], [(row, 0) for row in range(self.rows)]
+            starts, rows = [strip.start], [(0, row * row_nbytes) for row in range(self.rows)]
 
         def column(here: Sequence[Value], at: Value) -> None:
             bytes_ = [self._input(dsp, here[pointer], offset) if mask[row] else None for row, (pointer, offset) in enumerate(rows)]
@@ -207,18 +208,17 @@ class Columns:
         for number in range(count % block):
             column([dsp.at(pointer, number * depth) for pointer in here], dsp.at(place, 4 * self.words * number))
 
-    def _careful(self, dsp: Dsp, source: Value, top: Value, into: Value) -> None:
+    def _careful(self, dsp: Dsp, strip: _Strip, into: Value) -> None:
         """A strip at the border, row by row: copied, or the zero point where the row does not exist."""
         g, builder = self.geometry, dsp.builder
-        row_nbytes = g.dilation[0] * g.input[2] * self.pixel_nbytes
-        with dsp.repeat(self.rows, [source, top, into]) as carried:
+        with dsp.repeat(self.rows, [strip.start, strip.top, into]) as carried:
             here, row, place = carried.values
             with builder.if_else(builder.icmp_unsigned("<", row, I32(g.input[1]))) as (then, otherwise):
                 with then:
-                    self._halves(dsp, here, place)
+                    self._halves(dsp, strip.address(here), place)
                 with otherwise:
                     self._halves(dsp, None, place)
-            carried.next = (dsp.at(here, row_nbytes), builder.add(row, I32(g.dilation[0])), dsp.at(place, 2))
+            carried.next = (strip.following(here), builder.add(row, I32(g.dilation[0])), dsp.at(place, 2))
 
     def _halves(self, dsp: Dsp, source: Value | None, into: Value) -> None:
         with dsp.repeat(len(self.inside), [into] if source is None else [into, source]) as carried:
@@ -226,6 +226,32 @@ class Columns:
             dsp.store_half(value, carried.values[0])
             forward = [4 * self.words, self.pixel_nbytes]
             carried.next = tuple(dsp.at(pointer, nbytes) for pointer, nbytes in zip(carried.values, forward))
+
+
+@dataclass(frozen=True)
+class _Strip:
+    """The rows of a strip, from input row `top` on, each `apart` rows after the one before: known by their addresses or, where they are
+    scattered, by their numbers. start: the first."""
+
+    dsp: Dsp
+    image: Image
+    top: Value
+    start: Value
+    apart: int
+
+    @property
+    def is_scattered(self) -> bool:
+        return self.image.offsets is not None
+
+    def following(self, row: Value, count: int = 1) -> Value:
+        """The row that comes `count` rows of the strip later."""
+        if self.is_scattered:
+            return self.dsp.builder.add(row, I32(count * self.apart)) if count else row
+        return self.dsp.at(row, count * self.apart * self.image.row_nbytes)
+
+    def address(self, row: Value) -> Value:
+        """The address of a row that exists."""
+        return self.image.row(self.dsp, row) if self.is_scattered else row
 
 
 def _choose(dsp: Dsp, ways: list[tuple[Value | None, Callable[[], None]]]) -> None:

@@ -19,7 +19,7 @@ from aot.backends.cmsis_nn.dsp.compact_depthwise import compact_depthwise
 from aot.backends.cmsis_nn.dsp.convolution import MOST_ROWS, TAKES, is_for_columns
 from aot.backends.cmsis_nn.dsp.costs import fused, requantised
 from aot.backends.cmsis_nn.dsp.sliding import sliding_depthwise
-from aot.backends.cmsis_nn.fused import operands_of
+from aot.backends.cmsis_nn.fused import operands_of, overlaps, scatterable, scatterable_output
 from aot.backends.cmsis_nn.operands import Layer, needed_rows, read_layer
 from aot.backends.cmsis_nn.shared import Body, Frame, digest, emit_body
 from aot.graph.primitive import Primitive
@@ -62,6 +62,8 @@ def claim_depthwise(program: Program, instruction: Primitive, target: Target) ->
         emit=lambda function: _emit(function, plan, table.name),
         scratch_nbytes=plan.columns.nbytes + (0 if plan.is_paired else 4 * plan.weight_words),
         overwrites=elementwise_overwrites(program, instruction),
+        scatters=(*scatterable(layer), *scatterable_output(program, layer)),
+        overlap=overlaps(program, layer, "same" if plan.is_congruent else None),
         rows=Rows(layer.geometry.output[1], 2 if plan.is_paired else 1, lambda y0, y1: needed_rows(layer, y0, y1)),
         style="ordered",
         cost=plan.cost,
@@ -121,6 +123,13 @@ class _Plan:
         return next((count for count in (4, 3) if width % count == 0), min(4, width))
 
     @property
+    def is_congruent(self) -> bool:
+        """Whether an output lies where the input of its channel and column lay, if a step's only row does."""
+        g = self.layer.geometry
+        alike = g.stride[1] == 1 and g.input[2] == g.output[2] and g.multiplier == 1 and self.layer.out.pixel == g.input[3]
+        return alike and not self.is_paired
+
+    @property
     def cost(self) -> Cost:
         """What the layer is expected to take."""
         g, columns, height = self.layer.geometry, self.columns, self.layer.geometry.output[1]
@@ -133,7 +142,9 @@ class _Plan:
         code += self._code(1) if self.is_paired and height % 2 else 0
         own, body = int(_NBYTES * code), self.code
         instructions = int(g.input[0] * (g.input[3] * channel + 40))
-        return Cost(instructions, own) if body is None else Cost(instructions, 0, ((f"body {digest(body)}", own),))
+        again = int(g.input[3] * (16 + 3 * columns.rows + (unpacking if g.multiplier == 1 else 0)) + 40)
+        shared = () if body is None else ((f"body {digest(body)}", own),)
+        return Cost(instructions, own if body is None else 0, shared, again)
 
     def _row(self, rows: int) -> float:
         """Instructions of `rows` output rows."""
@@ -177,12 +188,14 @@ def _emit(function: KernelFunction, plan: _Plan, table: str) -> None:
 
 
 class _Emitter(Body[_Plan]):
-    """Emits one layer's body. local: bias and constants of the channel at hand; paired: its weights too."""
+    """Emits one layer's body. local: bias and constants of the channel at hand; paired: its weights too. below: bytes from an output row
+    to the next, where rows are scattered."""
 
     def __init__(self, frame: Frame, plan: _Plan) -> None:
         super().__init__(frame, plan)
         self.place = plan.channels.place
         self.local = self.dsp.stack(self._weights_at + (plan.weight_words if plan.is_paired else 0))
+        self.below = self.dsp.stack(1) if plan.is_paired and frame.out.offsets is not None else None
 
     @property
     def _weights_at(self) -> int:
@@ -198,8 +211,9 @@ class _Emitter(Body[_Plan]):
         layer = plan.layer
         plan.columns.pad(dsp, self.frame.scratch)
         target = dsp.at(self.frame.target, layer.out.offset * self.output.nbytes)
-        first = dsp.at(target, dsp.builder.mul(self.frame.y0, I32(layer.out.row * self.output.nbytes)))
-        self.each_image(first, self._image)
+        if self.frame.out.offsets is None:
+            target = dsp.at(target, dsp.builder.mul(self.frame.y0, I32(layer.out.row * self.output.nbytes)))
+        self.each_image(target, self._image)
 
     def _image(self, source: Value, out: Value, number: Value) -> None:
         """Loop over input channels."""
@@ -230,7 +244,9 @@ class _Emitter(Body[_Plan]):
             strips = builder.lshr(builder.add(strips, I32(1)), I32(1))
         with dsp.repeat(strips, [y0, out]) as carried:
             y, here = carried.values
-            plan.columns.gather(dsp, source, plan.columns.top(dsp, y), self.frame.scratch)
+            plan.columns.gather(dsp, self.frame.image.at(source), plan.columns.top(dsp, y), self.frame.scratch)
+            if self.frame.out.offsets is not None:
+                here = self._scattered(out, y)
             each = plan.layer.geometry.multiplier
             if each == 1:
                 self._strip(here, y, axes)
@@ -241,7 +257,18 @@ class _Emitter(Body[_Plan]):
                     steps = (plan.channels.constants_nbytes, plan.channels.weights_nbytes, self.output.nbytes)
                     many.next = tuple(dsp.at(pointer, nbytes) for pointer, nbytes in zip(many.values, steps))
             forward = dsp.at(here, step * plan.layer.out.row * self.output.nbytes)
-            carried.next = (builder.add(y, I32(step)), forward)
+            carried.next = (builder.add(y, I32(step)), out if self.frame.out.offsets is not None else forward)
+
+    def _scattered(self, out: Value, y: Value) -> Value:
+        """Where output row y of a channel is; `below` gets the distance of the next, if that is computed, too."""
+        dsp, builder, image = self.dsp, self.dsp.builder, self.frame.out.at(out)
+        row = image.row(dsp, y)
+        if self.below is not None:
+            following = builder.add(y, I32(1))
+            exists = builder.icmp_signed("<", following, self.frame.y1)
+            lower = image.row(dsp, builder.select(exists, following, y))
+            dsp.store_word(builder.sub(builder.ptrtoint(lower, I32), builder.ptrtoint(row, I32)), self.below)
+        return row
 
     def _unpack(self, constants: Value, weights: Value) -> None:
         """Bring a channel near: bias and constants to the stack, weights unpacked to the stack (paired) or to scratch."""
@@ -364,9 +391,11 @@ class _Emitter(Body[_Plan]):
         plan, dsp, builder = self.plan, self.dsp, self.dsp.builder
         nbytes = self.output.nbytes
         words = dsp.words(dsp.at(self.local, 4), 0, plan.channels.constants - 1)
+        lower = out if self.below is None or rows == 1 else dsp.at(out, dsp.word(self.below))
+        step = plan.layer.out.row if lower is out else 0
         for number, acc in enumerate(sums):
             column, row = divmod(number, rows)
             value = self.place.requantise(dsp, acc, False, words)
-            address = dsp.at(out, (column * plan.layer.out.pixel + row * plan.layer.out.row) * nbytes)
+            address = dsp.at(lower if row else out, (column * plan.layer.out.pixel + row * step) * nbytes)
             here = axes if x is None else {**axes, 1: builder.add(y, I32(row)), 2: builder.add(x, I32(column))}
             self.output.store([(address, value, here)])

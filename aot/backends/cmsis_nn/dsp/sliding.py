@@ -80,7 +80,8 @@ class _Plan:
             channel += 8 + band.strips * (sum(columns) + (5 if band.strips > 1 else 0) + (5 * turns + 8 if turns else 0))
             code_nbytes += _NBYTES * (14 + sum(columns) / len(columns) * path.code_columns(band))
         instructions = g.input[0] * (g.input[3] * channel + 40)
-        return Cost(int(instructions), 0, ((f"body {digest(self.code)}", int(code_nbytes)),))
+        again = int(g.input[3] * (unpacking + 12) + 40)
+        return Cost(int(instructions), 0, ((f"body {digest(self.code)}", int(code_nbytes)),), again)
 
     def _column(self, band: Band, column: int) -> float:
         """Instructions of a column."""
