@@ -133,14 +133,15 @@ def _implementation(program: Program, layer: Layer, plan: _Plan, kernel: str) ->
         style="ordered",
         cost=plan.cost,
         notes=tuple(notes),
-        variant=tile.variant + (", two rows a step" if plan.rows_per_step > 1 else "") + (", not gathered" if plan.direct else ""),
+        variant=tile.variant + "".join(f", {text}" for text, holds in plan.peculiar if holds),
     )
 
 
 @dataclass(frozen=True)
 class _Plan:
     """All decisions for one layer. by_rows: rows are computed one at a time, else pixels run on across rows. spread: where to the
-    layer's channels go, if others of the output are constant. direct: pixels are multiplied where they lie, without slots."""
+    layer's channels go, if others of the output are constant. direct: pixels are multiplied where they lie, without slots. long_tail:
+    code for single pixels, too, is unrolled as far as that for blocks."""
 
     layer: Layer
     patches: Patches
@@ -149,6 +150,12 @@ class _Plan:
     rows_per_step: int
     spread: Spread | None = None
     direct: bool = False
+    long_tail: bool = False
+
+    @property
+    def peculiar(self) -> tuple[tuple[str, bool], ...]:
+        """What tells it from others with its tile."""
+        return ("two rows a step", self.rows_per_step > 1), ("not gathered", self.direct), ("long tail", self.long_tail)
 
     @property
     def tile(self) -> Tile:
@@ -204,6 +211,7 @@ class _Plan:
             self.rows_per_step,
             self.spread and (self.spread.code, self.packed.data.nbytes),
             self.direct,
+            self.tail_unroll,
         )
 
     @property
@@ -248,7 +256,8 @@ class _Plan:
     @property
     def tail_unroll(self) -> int:
         """Words in a turn of the loop over single pixels at the end."""
-        return next(step for step in range(_TAIL_UNROLL, 0, -1) if self.tile.words % step == 0)
+        most = self.tile.unroll if self.long_tail else _TAIL_UNROLL
+        return next(step for step in range(most, 0, -1) if self.tile.words % step == 0)
 
     def needs(self, y0: int, y1: int) -> tuple[int, int]:
         """Input rows that output rows [y0, y1) read."""
@@ -293,10 +302,11 @@ def _plans(program: Program, layer: Layer, spread: Spread | None) -> list[_Plan]
     if height > 1 and width % pixels and not by_rows:
         for across, deep, most, wide in _single_rows(words, width, choices):
             tile = replace(equal_turns(words, across, deep, most, width % across != 0, False), wide=wide)
-            plans.append(planned(lambda _, tile=tile: tile, across, True))
+            row = planned(lambda _, tile=tile: tile, across, True)
+            plans += [row, replace(row, long_tail=True)] if row.has_tail and row.tail_unroll < tile.unroll else [row]
     if pixels == 1 and patches.contiguous and layer.dtype is DType.INT8 and layer.geometry.input[3] % 4 == 0:
         plans += [planned(lambda _, tile=tile: tile, 1, direct=True) for tile in _direct_tiles(words, len(channels))]
-    return list({(plan.tile, plan.rows_per_step, plan.direct): plan for plan in reversed(plans)}.values())[::-1]
+    return list({(plan.tile, plan.rows_per_step, plan.direct, plan.long_tail): plan for plan in reversed(plans)}.values())[::-1]
 
 
 def _direct_tiles(words: int, channels: int) -> list[Tile]:
