@@ -71,6 +71,7 @@ class Layout:
             if owner in self.port_of and not io_in_workspace:
                 raise InternalError(f"%{name} shares its bytes with another input or output")
             self.port_of[owner] = number
+        self.touched: dict[tuple[str, Step], range] = {}
         self.steps: dict[int, list[Step]] = {}
         for step in plan.schedule.steps:
             self.steps.setdefault(step.position, []).append(step)
@@ -94,6 +95,9 @@ class Layout:
     def _scattered(self, name: str) -> bool:
         return self.program.storage(name) in self.plan.row_offsets
 
+    def _is_table(self, name: str, position: int) -> bool:
+        return any(constant.name == table_of_rows(name) for constant in self.implementations[position].constants)
+
     def _offsets(self, name: str) -> tuple[int, ...]:
         if not divided_alike(self.program, name):
             raise InternalError(f"%{name} has other rows than %{self.program.storage(name)}, which lies scattered")
@@ -108,17 +112,19 @@ class Layout:
     def argument(self, name: str, step: Step) -> Place:
         """What an implementation gets for a buffer in a step. Of a scattered one without a table: where it would begin if it
         lay around the one row that the step touches in one piece."""
-        chosen = self.implementations[step.position]
         if not self._scattered(name):
             return self.place(name)
-        if any(constant.name == table_of_rows(name) for constant in chosen.constants):
+        if self._is_table(name, step.position):
             return Place("workspace", 0, self.plan.workspace_nbytes)
         nbytes, rows = row_nbytes(self.program[name]), self._touched(name, step)
         row = rows.start if rows else 0
         return Place("workspace", self._offsets(name)[row] - row * nbytes, nbytes)
 
     def _touched(self, name: str, step: Step) -> range:
-        return step_rows(self.program, self.plan.schedule.implementation(step), name, step.y0, step.y1)
+        if (found := self.touched.get((name, step))) is None:
+            found = step_rows(self.program, self.plan.schedule.implementation(step), name, step.y0, step.y1)
+            self.touched[name, step] = found
+        return found
 
     def place(self, name: str) -> Place:
         """Where a buffer lies that is in one piece."""
@@ -143,8 +149,8 @@ class Layout:
     def align(self, name: str, position: int) -> int:
         """Known alignment in bytes of a buffer's first byte, or of all its rows if the implementation gets a table of them."""
         if self._scattered(name):
-            table = any(constant.name == table_of_rows(name) for constant in self.implementations[position].constants)
-            steps = (*self._offsets(name), *(() if table else (row_nbytes(self.program[name]),)))
+            between = () if self._is_table(name, position) else (row_nbytes(self.program[name]),)
+            steps = (*self._offsets(name), *between)
             return min(self.plan.align, *(step & -step for step in steps if step), 1 << 30)
         place = self.place(name)
         base = self.ports[place.port].align if isinstance(place.port, int) else self.plan.align
