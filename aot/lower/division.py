@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from aot.graph.primitive import Control
-from aot.lower.lean import Variants
+from aot.lower.lean import Variants, divided_instructions
 from aot.lower.place import plan
-from aot.lower.segments import Divisions, Segments, instructions, scheduled
+from aot.lower.segments import Divisions, Segments, scheduled
 from aot.lower.streaming import Layers
 
 if TYPE_CHECKING:
@@ -43,26 +43,27 @@ def divide(whole: Plan, wish: Wish, io: Io, inplace: bool, others: Sequence[Sequ
     if not _can_divide(whole) or (wish.limit_nbytes is not None and whole.workspace_nbytes <= wish.limit_nbytes):
         return whole
     order = [step.position for step in schedule.steps]
-    layers = Layers(schedule.program, [choice.implementation for choice in schedule.choices], order, io, inplace)
-    variants = Variants(layers, others)
-    layers = variants.leaner(layers) if others else layers
-    divisions = Divisions(layers)
-    total = max(sum(instructions(layer.implementation) for layer in layers.layers), 1)
+    chosen = Layers(schedule.program, [choice.implementation for choice in schedule.choices], order, io, inplace)
+    variants = Variants(chosen, others)
+    layers = variants.leaner(chosen) if others else chosen
+    found = _divisions(Divisions(layers))
+    most = variants.total * (1 + wish.max_rise)
     if wish.limit_nbytes is None:
-        candidates = [each for each in _divisions(divisions) if each.instructions <= wish.max_rise * total][:MOST_PLACED]
+        candidates = [each for each in found if divided_instructions(layers, each) <= most][:MOST_PLACED]
     else:
-        within = [each for each in _divisions(divisions) if each.peak_nbytes <= wish.limit_nbytes]
-        candidates = sorted(within, key=lambda each: each.instructions)[:MOST_PLACED] or list(_divisions(divisions))[:MOST_PLACED]
-    best, fewest = whole, 0
+        within = [each for each in found if each.peak_nbytes <= wish.limit_nbytes]
+        candidates = sorted(within, key=lambda each: each.instructions)[:MOST_PLACED] or found[:MOST_PLACED]
+    best, least = whole, float(whole.workspace_nbytes)
     for segments in candidates:
         if wish.limit_nbytes is None and segments.peak_nbytes >= best.workspace_nbytes:
             continue
         used, parts = variants.cheaper(layers, segments)
-        found = plan(scheduled(_with_choices(schedule, used), used, parts), io, inplace)
-        if wish.limit_nbytes is not None and found.workspace_nbytes <= wish.limit_nbytes:
-            return found
-        if (found.workspace_nbytes, segments.instructions) < (best.workspace_nbytes, fewest):
-            best, fewest = found, segments.instructions
+        placed = plan(scheduled(_with_choices(schedule, used), used, parts), io, inplace)
+        if wish.limit_nbytes is not None and placed.workspace_nbytes <= wish.limit_nbytes:
+            return placed
+        worth = variants.worth(used, parts, placed.workspace_nbytes)
+        if worth < least and placed.workspace_nbytes < whole.workspace_nbytes:
+            best, least = placed, worth
     return best
 
 

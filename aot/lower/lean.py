@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from aot.lower.streaming import Layers
 
 _ROUNDS = 8
+_MORE_CONSTANTS = 0.05  # of all, for a layer
+INSTRUCTIONS_COUNT = 3
+"""A share of all instructions is worth as much as three times that share of memory."""
 
 
 class Variants:
@@ -33,13 +36,16 @@ class Variants:
         self.offered = offered
         chosen = [layer.implementation for layer in layers.layers]
         self.total = max(sum(map(instructions, chosen)), 1)
+        self.constants_nbytes = sum(one.constants_nbytes for one in chosen)
         self.price = self.total / max(sum(map(_flash_nbytes, chosen)), 1)
 
     def of(self, layers: Layers, number: int) -> list[Implementation]:
-        """Others than the one that a layer has, if costs are known."""
+        """Others than the one that a layer has, if costs are known, with not clearly more constants."""
         now = layers.layers[number].implementation
         offered = self.offered[layers.order[number]] if self.offered and now.cost is not None else ()
-        return [one for one in offered if one is not now and one.cost is not None]
+        allowed = [one for one in offered if one.cost is not None and not one.is_frugal]
+        limit = now.constants_nbytes + _MORE_CONSTANTS * self.constants_nbytes
+        return [one for one in allowed if one is not now and one.constants_nbytes <= limit]
 
     def cost(self, one: Implementation, now: Implementation, part: Segment) -> float:
         """What one costs more than another: instructions, whole or by rows, and flash. What it saves of flash counts for nothing."""
@@ -47,16 +53,33 @@ class Variants:
         return count(one) - count(now) + self.price * max(_flash_nbytes(one) - _flash_nbytes(now), 0)
 
     def leaner(self, layers: Layers) -> Layers:
-        """The layers with variants that lower the least peak."""
+        """The layers with variants that lower the least peak: from those that they have, or from the leanest of all."""
+        leanest = layers
+        for number in range(len(layers.layers)):
+            now = leanest.layers[number].implementation
+            best = min((now, *self.of(leanest, number)), key=lambda one: _leanness(one, now))
+            leanest = leanest if best is now else leanest.with_implementation(number, best)
+        starts = [layers] if leanest is layers else [layers, leanest]
+        return min(map(self._climbed, starts), key=lambda climbed: climbed[0])[1]
+
+    def _climbed(self, layers: Layers) -> tuple[float, Layers]:
+        """The layers after one variant after the other has lowered the least peak, and what that is worth."""
         for _ in range(_ROUNDS):
             divisions = Divisions(layers)
             segments = divisions.cheapest(divisions.least_peak)
             assert segments is not None
             better = self._lowered(layers, max(segments.parts, key=lambda part: part.peak_nbytes))
             if better is None:
-                return layers
+                break
             layers = better
-        return layers
+        segments = divisions.cheapest(divisions.least_peak)
+        assert segments is not None
+        used, segments = self.cheaper(layers, segments)
+        return self.worth(used, segments, segments.peak_nbytes), layers
+
+    def worth(self, layers: Layers, segments: Segments, nbytes: int) -> float:
+        """What orders ways to run the layers in so many bytes: memory, times the instructions that it takes as often as they count."""
+        return nbytes * (divided_instructions(layers, segments) / self.total) ** INSTRUCTIONS_COUNT
 
     def _lowered(self, layers: Layers, worst: Segment) -> Layers | None:
         """With one layer of a segment replaced such that its peak falls most for what it costs; None if nothing is worth it."""
@@ -69,7 +92,7 @@ class Variants:
                 if found is None:
                     continue
                 gain = (worst.peak_nbytes - found.peak_nbytes) / worst.peak_nbytes
-                gain -= max(self.cost(one, now, worst), 0) / self.total
+                gain -= INSTRUCTIONS_COUNT * max(self.cost(one, now, worst), 0) / self.total
                 if gain > 0 and (best is None or gain > best[0]):
                     best = gain, tried
         return None if best is None else best[1]
@@ -89,6 +112,20 @@ class Variants:
                         break
             parts.append(part)
         return layers, replace(segments, parts=tuple(parts))
+
+
+def divided_instructions(layers: Layers, segments: Segments) -> int:
+    """What the layers are expected to take, divided in these segments."""
+    return sum(
+        (instructions if part.walk is None else row_instructions)(layers.layers[number].implementation)
+        for part in segments.parts
+        for number in range(part.first, part.end)
+    )
+
+
+def _leanness(one: Implementation, now: Implementation) -> tuple[bool, int, int, int]:
+    """What orders variants by the memory that they need at once: whether rows may lie scattered, rows and scratch of a step."""
+    return not one.scatters, one.rows.per_step, one.scratch_nbytes, row_instructions(one) if one is not now else 0
 
 
 def _flash_nbytes(one: Implementation) -> int:
