@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from aot.errors import CompileError
 from aot.llvm.module import EmittedObject, EntrySource
-from aot.lower.plan import Plan
+from aot.lower.plan import SCRATCH, Plan
 from aot.lower.select import Field
 from aot.lower.tradeoff import Goal
 
@@ -72,7 +72,7 @@ def _alive_nbytes(plan: Plan) -> list[int]:
     """Bytes alive while each instruction runs, without its own scratch."""
     alive = [0] * len(plan.schedule.choices)
     for number, step in enumerate(plan.schedule.steps):
-        here = [life for life in plan.lifetimes if life.first <= number <= life.last and not life.name.startswith("scratch.")]
+        here = [life for life in plan.lifetimes if life.first <= number <= life.last and not life.name.startswith(SCRATCH)]
         replaced = {old for new, old in plan.takes_over if any(life.name == new for life in here)}
         alive[step.position] = sum(life.nbytes for life in here if life.name not in replaced)
     return alive

@@ -10,6 +10,7 @@ disturbed at random.
 
 from __future__ import annotations
 
+import itertools
 import random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -188,23 +189,24 @@ def _joined(intervals: list[Interval]) -> list[Interval]:
 
 def least_nbytes(pieces: Sequence[Piece], shares: Sequence[Share]) -> int:
     """The largest sum of bytes that a step needs, with what its output may share taken off."""
+    return max(needed_nbytes(pieces, shares), default=0)
+
+
+def needed_nbytes(pieces: Sequence[Piece], shares: Sequence[Share]) -> list[int]:
+    """Bytes that each step needs, with what its output may share taken off."""
     steps = max((part.last for piece in pieces for part in piece.parts), default=-1) + 1
     change = [0] * (steps + 1)
     for piece in pieces:
         for part in piece.parts:
             change[part.first] += part.high - part.low
             change[part.last + 1] -= part.high - part.low
-    saved: dict[int, int] = {}
-    for step in {share.step for share in shares}:
-        saved[step] = _most_shared([share for share in shares if share.step == step])
-    worst = total = 0
-    for step, delta in enumerate(change[:-1]):
-        total += delta
-        worst = max(worst, total - saved.get(step, 0))
-    return worst
+    at_step: dict[int, list[Share]] = {}
+    for share in shares:
+        at_step.setdefault(share.step, []).append(share)
+    return [total - _most_shared(at_step.get(step, ())) for step, total in enumerate(itertools.accumulate(change[:-1]))]
 
 
-def _most_shared(shares: list[Share]) -> int:
+def _most_shared(shares: Sequence[Share]) -> int:
     """At most so many bytes are shared in a step."""
     new = {(share.new, share.new_low): share.new_nbytes for share in shares}
     old = {(share.old, share.old_low): share.old_nbytes for share in shares}

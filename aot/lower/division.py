@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from aot.graph.primitive import Control
 from aot.lower.lean import Variants, divided_instructions
 from aot.lower.place import plan
-from aot.lower.segments import Divisions, Segments, scheduled
+from aot.lower.segments import Divisions, Segments, expected_instructions, scheduled
 from aot.lower.streaming import Layers
 
 if TYPE_CHECKING:
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 MOST_PLACED = 6
 """Divisions that are placed, to see which needs least."""
+MOST_POINTS = 32
+"""Divisions that are placed to see what RAM costs."""
 _SMALL_NBYTES = 512  # a workspace not worth dividing
 
 
@@ -37,34 +39,58 @@ class Wish:
     limit_nbytes: int | None = None
 
 
+class Ways:
+    """How the layers of a plan may be divided. found: divisions with rising peaks and falling instructions."""
+
+    def __init__(self, whole: Plan, io: Io, inplace: bool, others: Sequence[Sequence[Implementation]]) -> None:
+        self.schedule, self.io, self.inplace = whole.schedule, io, inplace
+        order = [step.position for step in self.schedule.steps]
+        chosen = Layers(self.schedule.program, [choice.implementation for choice in self.schedule.choices], order, io, inplace)
+        self.variants = Variants(chosen, others)
+        self.layers = self.variants.leaner(chosen) if others else chosen
+        self.found = _divisions(Divisions(self.layers))
+
+    def placed(self, segments: Segments) -> tuple[Plan, float]:
+        """A division with the variants that suit it, in its place; and what it is worth."""
+        used, parts = self.variants.cheaper(self.layers, segments)
+        found = plan(scheduled(_with_choices(self.schedule, used), used, parts), self.io, self.inplace)
+        return found, self.variants.worth(used, parts, found.workspace_nbytes)
+
+
 def divide(whole: Plan, wish: Wish, io: Io, inplace: bool, others: Sequence[Sequence[Implementation]] = ()) -> Plan:
     """The plan that is wished for. others: for each instruction, implementations that may take the chosen one's place."""
-    schedule = whole.schedule
     if not _can_divide(whole) or (wish.limit_nbytes is not None and whole.workspace_nbytes <= wish.limit_nbytes):
         return whole
-    order = [step.position for step in schedule.steps]
-    chosen = Layers(schedule.program, [choice.implementation for choice in schedule.choices], order, io, inplace)
-    variants = Variants(chosen, others)
-    layers = variants.leaner(chosen) if others else chosen
-    found = _divisions(Divisions(layers))
-    most = variants.total * (1 + wish.max_rise)
+    ways = Ways(whole, io, inplace, others)
+    most = ways.variants.total * (1 + wish.max_rise)
     if wish.limit_nbytes is None:
-        candidates = [each for each in found if divided_instructions(layers, each) <= most][:MOST_PLACED]
+        candidates = [each for each in ways.found if divided_instructions(ways.layers, each) <= most][:MOST_PLACED]
     else:
-        within = [each for each in found if each.peak_nbytes <= wish.limit_nbytes]
-        candidates = sorted(within, key=lambda each: each.instructions)[:MOST_PLACED] or found[:MOST_PLACED]
+        within = [each for each in ways.found if each.peak_nbytes <= wish.limit_nbytes]
+        candidates = sorted(within, key=lambda each: each.instructions)[:MOST_PLACED] or ways.found[:MOST_PLACED]
     best, least = whole, float(whole.workspace_nbytes)
     for segments in candidates:
         if wish.limit_nbytes is None and segments.peak_nbytes >= best.workspace_nbytes:
             continue
-        used, parts = variants.cheaper(layers, segments)
-        placed = plan(scheduled(_with_choices(schedule, used), used, parts), io, inplace)
+        placed, worth = ways.placed(segments)
         if wish.limit_nbytes is not None and placed.workspace_nbytes <= wish.limit_nbytes:
             return placed
-        worth = variants.worth(used, parts, placed.workspace_nbytes)
         if worth < least and placed.workspace_nbytes < whole.workspace_nbytes:
             best, least = placed, worth
     return best
+
+
+def points(whole: Plan, io: Io, inplace: bool, others: Sequence[Sequence[Implementation]] = ()) -> tuple[Plan, ...]:
+    """RAM against instructions: plans from `whole` on with falling workspaces, of which none takes fewer instructions than one before."""
+    if not _can_divide(whole):
+        return (whole,)
+    ways = Ways(whole, io, inplace, others)
+    every = (whole, *(ways.placed(segments)[0] for segments in ways.found[:MOST_POINTS]))
+    kept: list[Plan] = []
+    for each in sorted(every, key=lambda one: (expected_instructions(one.schedule), one.workspace_nbytes)):
+        if not kept or each.workspace_nbytes < kept[-1].workspace_nbytes:
+            kept.append(each)
+    return tuple(kept)
 
 
 def _with_choices(schedule: Schedule, layers: Layers) -> Schedule:

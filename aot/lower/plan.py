@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from aot.lower.program import Program
 
 
+SCRATCH = "scratch."
+
+
 @dataclass(frozen=True)
 class Step:
     """Rows [y0, y1) of the implementation at `position` of the schedule's choices."""
@@ -143,4 +146,4 @@ def row_name(storage: str, row: int) -> str:
 
 def scratch_name(position: int) -> str:
     """Name of the scratch storage of the implementation at this position."""
-    return f"scratch.{position}"
+    return f"{SCRATCH}{position}"

@@ -10,6 +10,7 @@ The peak of a division is the largest of its segments' peaks, so the least peak 
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -148,6 +149,13 @@ def instructions(one: Implementation) -> int:
     if isinstance(one.instruction, Call | Control):
         return 0
     return _ELEMENT_INSTRUCTIONS * prod((*one.instruction.space, *getattr(one.instruction, "window", ())))
+
+
+def expected_instructions(schedule: Schedule) -> int:
+    """What all layers are expected to take, those with several steps by rows."""
+    steps = Counter(step.position for step in schedule.steps)
+    every = enumerate(choice.implementation for choice in schedule.choices)
+    return sum((row_instructions if steps[position] > 1 else instructions)(one) for position, one in every)
 
 
 def scheduled(schedule: Schedule, layers: Layers, segments: Segments) -> Schedule:
