@@ -13,6 +13,7 @@ from aot.lower.build import build_program
 from aot.lower.check import check_plan
 from aot.lower.division import Wish, divide, points
 from aot.lower.fuse import fuse
+from aot.lower.lifetime import Io
 from aot.lower.memory import Stretch, memory_of, stretches
 from aot.lower.place import plan, round_up
 from aot.lower.plan import Plan, Schedule, Step
@@ -23,7 +24,7 @@ from tests.lower.test_streaming import divided_choices
 from tests.lower.toy import TOYS, GraphBuilder
 
 
-def whole_plan(graph: Graph, io="caller", scratch: int = 12) -> Plan:
+def whole_plan(graph: Graph, io: Io = "caller", scratch: int = 12) -> Plan:
     program = fuse(build_program(graph, TOYS))
     return plan(schedule(program, divided_choices(program, 1, scratch, True), io), io)
 
