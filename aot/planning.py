@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from aot.lower.tradeoff import Goal
     from aot.target import Target
 
-_MAX_RISE = 0.01
-"""Of instructions, for which balanced code runs by rows; `ram` takes any."""
 _WORTH = 0.95
 """Of the peak, that is left where sums of whole images get an instruction of their own."""
 

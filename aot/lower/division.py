@@ -39,22 +39,51 @@ class Wish:
     limit_nbytes: int | None = None
 
 
+@dataclass(frozen=True)
+class Way:
+    """One way to divide: layers with their variants, and segments."""
+
+    layers: Layers
+    segments: Segments
+
+    @property
+    def peak_nbytes(self) -> int:
+        return self.segments.peak_nbytes
+
+    @property
+    def instructions(self) -> int:
+        """What all layers are expected to take."""
+        return divided_instructions(self.layers, self.segments)
+
+
 class Ways:
-    """How the layers of a plan may be divided. found: divisions with rising peaks and falling instructions."""
+    """How the layers of a plan may be divided: with the variants that they have, or from the leanest ones on."""
 
     def __init__(self, whole: Plan, io: Io, inplace: bool, others: Sequence[Sequence[Implementation]]) -> None:
         self.schedule, self.io, self.inplace = whole.schedule, io, inplace
         order = [step.position for step in self.schedule.steps]
         chosen = Layers(self.schedule.program, [choice.implementation for choice in self.schedule.choices], order, io, inplace)
         self.variants = Variants(chosen, others)
-        self.layers = self.variants.leaner(chosen) if others else chosen
-        self.found = _divisions(Divisions(self.layers))
+        starts = {id(each): each for each in (chosen, self.variants.leaner(chosen) if others else chosen)}.values()
+        self.found = [
+            Way(*self.variants.cheaper(layers, segments)) for layers in starts for segments in _divisions(Divisions(layers))
+        ]
 
-    def placed(self, segments: Segments) -> tuple[Plan, float]:
-        """A division with the variants that suit it, in its place; and what it is worth."""
-        used, parts = self.variants.cheaper(self.layers, segments)
-        found = plan(scheduled(_with_choices(self.schedule, used), used, parts), self.io, self.inplace)
-        return found, self.variants.worth(used, parts, found.workspace_nbytes)
+    def worth(self, way: Way, nbytes: int) -> float:
+        return self.variants.worth(way.layers, way.segments, nbytes)
+
+    def candidates(self, wish: Wish) -> list[Way]:
+        """Those that are within the wish as far as can be known before they are placed, the most promising first."""
+        if wish.limit_nbytes is None:
+            most = self.variants.total * (1 + wish.max_rise)
+            within = [way for way in self.found if way.instructions <= most]
+            return sorted(within, key=lambda way: self.worth(way, way.peak_nbytes))
+        fitting = [way for way in self.found if way.peak_nbytes <= wish.limit_nbytes]
+        return sorted(fitting, key=lambda way: way.instructions) or sorted(self.found, key=lambda way: way.peak_nbytes)
+
+    def placed(self, way: Way) -> Plan:
+        changed = _with_choices(self.schedule, way.layers)
+        return plan(scheduled(changed, way.layers, way.segments), self.io, self.inplace)
 
 
 def divide(whole: Plan, wish: Wish, io: Io, inplace: bool, others: Sequence[Sequence[Implementation]] = ()) -> Plan:
@@ -62,19 +91,17 @@ def divide(whole: Plan, wish: Wish, io: Io, inplace: bool, others: Sequence[Sequ
     if not _can_divide(whole) or (wish.limit_nbytes is not None and whole.workspace_nbytes <= wish.limit_nbytes):
         return whole
     ways = Ways(whole, io, inplace, others)
-    most = ways.variants.total * (1 + wish.max_rise)
-    if wish.limit_nbytes is None:
-        candidates = [each for each in ways.found if divided_instructions(ways.layers, each) <= most][:MOST_PLACED]
-    else:
-        within = [each for each in ways.found if each.peak_nbytes <= wish.limit_nbytes]
-        candidates = sorted(within, key=lambda each: each.instructions)[:MOST_PLACED] or ways.found[:MOST_PLACED]
-    best, least = whole, float(whole.workspace_nbytes)
-    for segments in candidates:
-        if wish.limit_nbytes is None and segments.peak_nbytes >= best.workspace_nbytes:
+    best, least, tried = whole, float(whole.workspace_nbytes), 0
+    for way in ways.candidates(wish):
+        if tried == MOST_PLACED:
+            break
+        if wish.limit_nbytes is None and way.peak_nbytes >= best.workspace_nbytes:
             continue
-        placed, worth = ways.placed(segments)
+        tried += 1
+        placed = ways.placed(way)
         if wish.limit_nbytes is not None and placed.workspace_nbytes <= wish.limit_nbytes:
             return placed
+        worth = ways.worth(way, placed.workspace_nbytes)
         if worth < least and placed.workspace_nbytes < whole.workspace_nbytes:
             best, least = placed, worth
     return best
@@ -85,7 +112,9 @@ def points(whole: Plan, io: Io, inplace: bool, others: Sequence[Sequence[Impleme
     if not _can_divide(whole):
         return (whole,)
     ways = Ways(whole, io, inplace, others)
-    every = (whole, *(ways.placed(segments)[0] for segments in ways.found[:MOST_POINTS]))
+    lowest = sorted(ways.found, key=lambda way: (way.peak_nbytes, way.instructions))
+    useful = [way for at, way in enumerate(lowest) if all(way.instructions < before.instructions for before in lowest[:at])]
+    every = (whole, *map(ways.placed, useful[:MOST_POINTS]))
     kept: list[Plan] = []
     for each in sorted(every, key=lambda one: (expected_instructions(one.schedule), one.workspace_nbytes)):
         if not kept or each.workspace_nbytes < kept[-1].workspace_nbytes:
