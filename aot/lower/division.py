@@ -60,7 +60,8 @@ class Ways:
     """How the layers of a plan may be divided: with the variants that they have, or from the leanest ones on."""
 
     def __init__(self, whole: Plan, io: Io, inplace: bool, others: Sequence[Sequence[Implementation]]) -> None:
-        self.schedule, self.io, self.inplace = whole.schedule, io, inplace
+        self.schedule, self.inplace = whole.schedule, inplace
+        self.io: Io = io
         order = [step.position for step in self.schedule.steps]
         chosen = Layers(self.schedule.program, [choice.implementation for choice in self.schedule.choices], order, io, inplace)
         self.variants = Variants(chosen, others)
