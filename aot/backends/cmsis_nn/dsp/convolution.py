@@ -44,7 +44,7 @@ _DIRECT_UNROLL = 32  # of words that are expanded for each group: layers of many
 _STRAIGHT = 64  # words of four slots that LDRD reaches
 _WIDE_STRAIGHT = 64  # words of four slots, or of a pair's int16 weights, that LDRD reaches
 _SHORT = (16, 8)
-_THROUGH_TABLE = 8  # instructions for each row of a window that is found through a table
+_THROUGH_TABLE = 12  # instructions for each row of a window that is found through a table
 _LONG, _AMPLE_NBYTES = 24, 4096  # words from which a layer shares the code of longer ones, unless its share of code is ample
 
 

@@ -142,7 +142,8 @@ class _Plan:
         code += self._code(1) if self.is_paired and height % 2 else 0
         own, body = int(_NBYTES * code), self.code
         instructions = int(g.input[0] * (g.input[3] * channel + 40))
-        again = int(g.input[3] * (16 + 3 * columns.rows + (unpacking if g.multiplier == 1 else 0)) + 40)
+        through_tables = 12 + 1.1 * g.output[2]
+        again = int(g.input[3] * (16 + through_tables + (unpacking if g.multiplier == 1 else 0)) + 40)
         shared = () if body is None else ((f"body {digest(body)}", own),)
         return Cost(instructions, own if body is None else 0, shared, again)
 
