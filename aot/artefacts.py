@@ -9,6 +9,7 @@ import contextlib
 import json
 import os
 import tempfile
+import textwrap
 from importlib.resources import files as files_of_package
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from aot.bundle import Bundle, Entry, Layer, Port, Variant
 from aot.errors import CompileError
 from aot.graph.ir import DType
+from aot.lower.memory import Memory
 from aot.version import VERSION
 
 _CPU_CHECKS = (
@@ -136,6 +138,7 @@ def _entry_view(bundle: Bundle, entry: Entry) -> dict[str, Any]:
         "PREFIX": prefix.upper(),
         "inputs": entry.inputs,
         "outputs": entry.outputs,
+        "memory": _memory_comment(entry),
         "workspace_nbytes": entry.workspace_nbytes,
         "workspace_align": entry.workspace_align,
         "stack_nbytes": entry.stack_nbytes,
@@ -143,6 +146,16 @@ def _entry_view(bundle: Bundle, entry: Entry) -> dict[str, Any]:
         "parameters": parameters,
         "comments": comments,
     }
+
+
+def _memory_comment(entry: Entry) -> list[str]:
+    """The lines that say what the workspace is needed for; names of tensors are left to NAME.json."""
+    memory = entry.memory
+    if memory is None or memory.peak is None:
+        return []
+    peak = memory.peak
+    text = f"Workspace: {memory.gap_text}; most is needed in layer {peak.layer}{peak.rows_text}. Layers: {memory.segments}."
+    return textwrap.wrap(text, 110)
 
 
 def _parameter(port: dict[str, Any]) -> str:
@@ -223,10 +236,36 @@ def _describe_entry(entry: Entry) -> dict[str, Any]:
         "stack_bytes": entry.stack_nbytes,
         "scratch_bytes": entry.scratch_nbytes,
         "lower_bound_bytes": entry.lower_bound_nbytes,
+        "memory": describe_memory(entry.memory) if entry.memory is not None else None,
         "inputs": [_describe_port(port) for port in entry.inputs],
         "outputs": [_describe_port(port) for port in entry.outputs],
         "layers": [_describe_layer(layer) for layer in entry.layers],
         "buffers": _describe_buffers(entry),
+    }
+
+
+def describe_memory(memory: Memory) -> dict[str, Any]:
+    """A workspace for machines: its gap to the lower bound, what sets its peak, which layers run by rows."""
+    peak = memory.peak
+    return {
+        "workspace_bytes": memory.workspace_nbytes,
+        "lower_bound_bytes": memory.lower_bound_nbytes,
+        "gap_bytes": memory.workspace_nbytes - memory.lower_bound_nbytes,
+        "segments": memory.segments,
+        "layers_by_rows": memory.layers_by_rows,
+        "steps_by_rows": memory.steps,
+        "peak": None
+        if peak is None
+        else {
+            "layer": peak.layer,
+            "rows": None if peak.rows is None else list(peak.rows),
+            "bytes": peak.nbytes,
+            "shared_bytes": peak.shared_nbytes,
+            "buffers": [
+                {"name": one.name, "label": one.label, "bytes": one.nbytes, "rows": one.rows, "of_rows": one.of_rows}
+                for one in peak.held
+            ],
+        },
     }
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from aot.graph.ir import DType, Node, Quantisation, Shape
 
 if TYPE_CHECKING:
+    from aot.lower.memory import Memory
     from aot.lower.plan import Plan
     from aot.target import Target
 
@@ -77,7 +78,7 @@ class Entry:
     `int SYMBOL(inputs..., outputs..., void *workspace[, void *state][, const void *weights])`; inputs and outputs are absent with
     `--io workspace`, the state where `state_nbytes` is 0. The one that `initialises` is `int SYMBOL(void *state[, const void *weights])`.
     Returns 0; -1 for a null pointer; -2 for a misaligned one, before anything is touched; -3 at once if a function of the firmware
-    failed. `nodes` are the model's, as read.
+    failed. `nodes` are the model's, as read. memory: what its workspace is needed for; it numbers `layers`.
     """
 
     symbol: str
@@ -94,6 +95,7 @@ class Entry:
     state_nbytes: int = 0
     state_align: int = 1
     initialises: bool = False
+    memory: Memory | None = None
 
 
 @dataclass(frozen=True, repr=False)

@@ -37,6 +37,7 @@ from aot.lower.expose import expose
 from aot.lower.fuse import LOWER_PASSES, LowerPasses, fuse
 from aot.lower.implementation import Backend, Choice, Implementation
 from aot.lower.lifetime import Io
+from aot.lower.memory import memory_of
 from aot.lower.plan import Plan
 from aot.lower.program import Program
 from aot.lower.select import constants_limit, survey
@@ -145,7 +146,7 @@ def compile_model(model: Model, target: Target, backend: Backend, options: Optio
     sources, emitted = made.sources, made.emitted
     observe("emit", emitted)
     nodes = (*(graph.nodes for _, graph in graphs), ())
-    entries = [describe_entry(source, emitted, read) for source, read in zip(sources, nodes)]
+    entries = [describe_entry(source, emitted, read, options) for source, read in zip(sources, nodes)]
     runs = [entry for entry in entries if not entry.initialises]
     library = library_functions(instruction for program in programs for instruction in program.instructions)
     return Bundle(
@@ -288,7 +289,7 @@ def ports(program: Program, plan: Plan, target: Target, options: Options) -> tup
     return tuple(made[: len(program.inputs)]), tuple(made[len(program.inputs) :])
 
 
-def describe_entry(source: EntrySource, emitted: EmittedObject, nodes: tuple[Node, ...]) -> Entry:
+def describe_entry(source: EntrySource, emitted: EmittedObject, nodes: tuple[Node, ...], options: Options) -> Entry:
     """The finished entry: sizes, stack bound and one Layer an instruction."""
     plan = source.plan
     schedule_ = plan.schedule
@@ -311,6 +312,7 @@ def describe_entry(source: EntrySource, emitted: EmittedObject, nodes: tuple[Nod
         state_nbytes=source.state.nbytes if source.state and source.has_state else 0,
         state_align=source.state.align if source.state and source.has_state else 1,
         initialises=source.initialises,
+        memory=memory_of(plan, options.io, options.inplace),
     )
 
 

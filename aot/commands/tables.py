@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
@@ -16,6 +17,7 @@ from rich.text import Text
 from aot.artefacts import LIBRARY_VERSIONS
 from aot.bundle import Bundle, Entry, Layer
 from aot.graph.ir import Node
+from aot.lower.memory import Memory, Peak
 
 
 def console() -> Console:
@@ -49,6 +51,8 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) 
     return made
 
 
+_NAMED = 5
+"""Tensors of a peak that are named."""
 _NUMBERS = ("node", "MACs", "instructions", "per MAC", "count", "cycles", "cycles/MAC", "share")
 
 
@@ -71,12 +75,36 @@ def print_bundle(bundle: Bundle, paths: Sequence[Path]) -> None:
                 (f"{entry.symbol}: inputs and outputs, the caller's", sum(port.nbytes for port in (*entry.inputs, *entry.outputs)))
             )
     out.print(table(f"{bundle.name} for {bundle.target.name}, back end {bundle.backend}", ("what", "bytes"), rows))
+    for entry in bundle.entries:
+        if entry.memory is not None and entry.memory.peak is not None:
+            say(f"{entry.symbol}: workspace {memory_text(entry.memory, entry.layers)}")
+            say(f"{entry.symbol}: layers {entry.memory.segments}")
     for function in bundle.functions:
         say(f"the firmware provides int {function}(const aot_custom_call *call)")
     if bundle.library:
         say(f"to be linked with CMSIS-NN {LIBRARY_VERSIONS}, for {', '.join(bundle.library)}")
     for path in paths:
         say(f"wrote {path}")
+
+
+def memory_text(memory: Memory, layers: Sequence[Layer]) -> str:
+    """How near a workspace is to its lower bound, and what sets its peak."""
+    return f"{memory.gap_text}; the peak: {peak_text(memory.peak, layers[memory.peak.layer])}" if memory.peak else memory.gap_text
+
+
+def peak_text(peak: Peak, layer: Layer) -> str:
+    """`layer 2 (CONV_2D, node 3), row 4: image 960 (3 of 25 rows), scratch 512`: the largest first, few by name."""
+    nodes = f"node{'s' if len(layer.nodes) > 1 else ''} {', '.join(map(str, layer.nodes))}"
+    held = [str(replace(one, label=short(one.label))) for one in peak.held]
+    rest = sum(one.nbytes for one in peak.held[_NAMED:])
+    others = [f"{counted(len(held) - _NAMED, 'other')} {rest}"] if len(held) > _NAMED else []
+    return f"layer {peak.layer} ({'+'.join(layer.operators)}, {nodes}){peak.rows_text}: {', '.join(held[:_NAMED] + others)}"
+
+
+def short(label: str) -> str:
+    """The first of the names that a converter has strung together."""
+    first, *others = label.split(";")
+    return f"{first};..." if others else first
 
 
 def print_explanation(bundle: Bundle) -> None:

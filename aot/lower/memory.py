@@ -49,6 +49,14 @@ class Peak:
     shared_nbytes: int
     held: tuple[Held, ...]
 
+    @property
+    def rows_text(self) -> str:
+        """`, row 4`; empty if the layer runs whole."""
+        if self.rows is None:
+            return ""
+        first, last = self.rows[0], self.rows[1] - 1
+        return f", row {first}" if first == last else f", rows {first}..{last}"
+
 
 @dataclass(frozen=True)
 class Stretch:
@@ -79,6 +87,12 @@ class Memory:
     def gap(self) -> float:
         """The share by which the workspace is above its lower bound."""
         return self.workspace_nbytes / self.lower_bound_nbytes - 1 if self.lower_bound_nbytes else 0.0
+
+    @property
+    def gap_text(self) -> str:
+        """`2.1 % above the lower bound of 3804`."""
+        gap = "at" if self.workspace_nbytes == self.lower_bound_nbytes else f"{self.gap:.1%}".replace("%", " % above")
+        return f"{gap} the lower bound of {self.lower_bound_nbytes}"
 
     @property
     def segments(self) -> str:
