@@ -24,9 +24,10 @@ from aot.run.image import ObjectFile
 from aot.target import Target
 
 _CODE, _RODATA, _DATA, _STACK = 0x10000, 0x80000, 0x20000000, 0x30000000
-_DATA_NBYTES, _STACK_NBYTES, _GUARD = 0x400000, 0x10000, 64
+_DATA_NBYTES, _STACK_NBYTES, _GUARD, _PAGE = 0x400000, 0x10000, 64, 0x1000
 _STOP = 0x8000
 _TOP = _STACK + _STACK_NBYTES - 64
+_FILL = b"\xa5"
 _IT_BITS = 0x0600FC00  # of XPSR
 
 
@@ -41,9 +42,9 @@ class Outcome:
 
 
 class Core:
-    """A core with one kernel's code. instructions: executed so far."""
+    """A core with one kernel's code, and `data_nbytes` of memory: pages. instructions: executed so far."""
 
-    def __init__(self, code: bytes, target: Target) -> None:
+    def __init__(self, code: bytes, target: Target, data_nbytes: int = _DATA_NBYTES) -> None:
         import unicorn
         from unicorn import arm_const as arm
 
@@ -51,7 +52,7 @@ class Core:
         self.entry = next(one for one in self.image.functions if one.name == "kernel").address
         self.machine = unicorn.Uc(unicorn.UC_ARCH_ARM, unicorn.UC_MODE_THUMB | unicorn.UC_MODE_MCLASS)
         self.machine.ctl_set_cpu_model(getattr(arm, "UC_CPU_ARM_" + target.name.upper().replace("-", "_")))
-        for address, nbytes in ((0, 0x100000), (_DATA, _DATA_NBYTES), (_STACK, _STACK_NBYTES)):
+        for address, nbytes in ((0, 0x100000), (_DATA, data_nbytes), (_STACK, _STACK_NBYTES)):
             self.machine.mem_map(address, nbytes)
         self.machine.mem_write(_CODE, self.image.code)
         self.machine.mem_write(_RODATA, self.image.rodata)
@@ -96,7 +97,7 @@ class Core:
     def stack_nbytes(self) -> int:
         """Bytes of stack touched below the arguments."""
         stack = bytes(self.machine.mem_read(_STACK, _TOP - _STACK))
-        return len(stack) - next((at for at, byte in enumerate(stack) if byte != 0xC3), len(stack))
+        return len(stack.lstrip(b"\xc3"))
 
     def watch_alignment(self) -> list[str]:
         """The accesses of several words at addresses that are no multiples of 4, as the machine comes to them."""
@@ -157,8 +158,8 @@ def run(
     places = _Places(program, implementation, inputs, background, in_place, align, scattered, seed)
     implementation = with_tables(implementation, {name: places.offsets(name) for name in scattered})
     places.constants(implementation)
-    core = Core(assemble(program, implementation, target, align), target)
-    memory, addresses = places.memory, places.addresses
+    memory, addresses = places.pages(), places.addresses
+    core = Core(assemble(program, implementation, target, align), target, len(memory))
     core.machine.mem_write(_DATA, bytes(memory))
     refused = core.watch_alignment() if align < 4 else []
     for y0, y1 in rows or [(0, implementation.rows.count)]:
@@ -166,7 +167,7 @@ def run(
         arguments = [_DATA + (0 if name in scattered else addresses[name][0][0]) for name in names]
         core.call([*arguments, y0, y1])
     assert not refused, f"unaligned: {refused[0]}"
-    after = bytearray(core.machine.mem_read(_DATA, _DATA_NBYTES))
+    after = bytearray(core.machine.mem_read(_DATA, len(memory)))
     out_bytes = b"".join(bytes(after[at : at + nbytes]) for at, nbytes in addresses[implementation.writes[0]])
     out = np.frombuffer(out_bytes, program[implementation.writes[0]].dtype.np).reshape(program[implementation.writes[0]].shape)
     for name in (implementation.writes[0], "scratch."):
@@ -191,9 +192,8 @@ class _Places:
         scattered: Sequence[str],
         seed: int,
     ) -> None:
-        self.memory = bytearray(bytes([0xA5]) * _DATA_NBYTES)
+        self.memory = bytearray()
         self.addresses: dict[str, list[tuple[int, int]]] = {}
-        self.position = _GUARD
         pieces = []
         for name in dict.fromkeys((*implementation.reads, *implementation.writes)):
             if name in inputs:
@@ -218,13 +218,16 @@ class _Places:
         for buffer in implementation.constants:
             self.addresses[buffer.name] = [self._place(np.ascontiguousarray(buffer.data).tobytes(), max(4, buffer.align))]
 
+    def pages(self) -> bytearray:
+        """The memory when all is placed. What a kernel touches further behind than the last page is not there: the machine says so."""
+        return self.memory + _FILL * (-(len(self.memory) + _GUARD) % _PAGE + _GUARD)
+
     def offsets(self, name: str) -> list[int]:
         return [at for at, _ in self.addresses[name]]
 
     def _place(self, content: bytes, align: int) -> tuple[int, int]:
-        at = -(-self.position // (2 * align)) * 2 * align + align  # no better aligned than promised
-        self.memory[at : at + len(content)] = content
-        self.position = at + len(content) + _GUARD
+        at = -(-(len(self.memory) + _GUARD) // (2 * align)) * 2 * align + align  # no better aligned than promised
+        self.memory += _FILL * (at - len(self.memory)) + content
         return at, len(content)
 
 
