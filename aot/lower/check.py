@@ -207,8 +207,15 @@ class _Replay:
                     continue
                 out, old = self.extents(step, name, rows[name]), self.extents(step, other, rows[other])
                 rule = rules.get(other) if name == writes[0] and other not in writes else None
-                if any(_meet(new, before) and not _may_lie(rule, new, before) for new in out for before in old):
-                    raise InternalError(f"{where}: %{name} lies on %{other}, which the step still uses")
+                first, second = (self.first_row(name, rows[name]), self.first_row(other, rows[other]))
+                for at, new in enumerate(out, first):
+                    for row, before in enumerate(old, second):
+                        allowed = _may_lie(rule, new, before) and (rule != "element" or at == row)
+                        if _meet(new, before) and not allowed:
+                            raise InternalError(f"{where}: %{name} lies on %{other}, which the step still uses")
+
+    def first_row(self, name: str, span: range) -> int:
+        return span.start // max(row_nbytes(self.program[name]), 1)
 
     def hull(self, name: str, span: range) -> range:
         """From the first to the last byte of the workspace that these bytes of a storage take."""
@@ -271,7 +278,7 @@ def _may_lie(rule: str | None, new: range, old: range) -> bool:
         return True
     if rule == "forward":
         return new.start <= old.start + min(0, len(old) - len(new))
-    return rule == "same" and new == old
+    return rule in ("same", "element") and new == old
 
 
 def written_bytes(program: Program, instruction: Primitive, storage: str, counts: tuple[int, ...] = ()) -> np.ndarray:

@@ -37,12 +37,13 @@ class Rows:
     in_order: bool = True
 
 
-Overlap = Literal["same", "forward", "anywhere"]
+Overlap = Literal["element", "same", "forward", "anywhere"]
 """How the rows that a step writes may share bytes with rows that it reads, and that nothing reads later.
 
-same: only byte on byte, with rows of equal size: element i is read before element i is written. forward: pixels run upwards, and a block
-of them is read before it is written: the output may start at or below the input, by as much as its row is larger. anywhere: all that a
-step of `per_step` rows reads is copied away before its first store. Only what is said of `forward` holds for a call for all rows, too.
+element: only row on the same row, and byte on byte: element i is read before element i is written. same: byte on byte, but row on any row of
+equal size: all of a channel is read before any of it is written. forward: pixels run upwards, and a block of them is read before it is
+written: the output may start at or below the input, by as much as its row is larger. anywhere: all that a step of `per_step` rows reads is
+copied away before its first store.
 """
 
 
@@ -97,7 +98,7 @@ class Implementation:
 
     def sharing(self, rows: int) -> dict[str, Overlap]:
         """For buffers that are read, how the rows that a step of this many rows writes may lie on rows that it is the last to read."""
-        found: dict[str, Overlap] = dict.fromkeys(self.overwrites, "same")
+        found: dict[str, Overlap] = dict.fromkeys(self.overwrites, "element")
         single = rows <= self.rows.per_step
         found.update((name, rule) for name, rule in self.overlap if single or (rule == "forward" and self.rows.in_order))
         return found

@@ -72,15 +72,19 @@ def lifetimes(schedule: Schedule, io: Io, align: int = 4) -> tuple[Lifetime, ...
     if io == "workspace":
         for name in map(program.storage, program.outputs):
             spans[name] = (spans.get(name, (end, end))[0], end)
-    spans = _through_loops(spans, schedule)
+    callers = {program.storage(name) for name in (*program.inputs, *program.outputs)} if io == "workspace" else set()
+    spans = _through_loops(spans, schedule, callers)
     named = [
         Lifetime(name, program[name].nbytes, first, last, alignment(program[name], align)) for name, (first, last) in spans.items()
     ]
     return tuple(sorted((*named, *_scratch(schedule, align)), key=lambda life: (life.first, life.last, life.name)))
 
 
-def _through_loops(spans: dict[str, tuple[int, int]], schedule: Schedule) -> dict[str, tuple[int, int]]:
-    """The spans with those that reach into or out of a loop lasting through all of it: the next turn finds what the last one left."""
+def _through_loops(spans: dict[str, tuple[int, int]], schedule: Schedule, callers: set[str]) -> dict[str, tuple[int, int]]:
+    """The spans with those that reach into or out of a loop lasting through all of it: the next turn finds what the last one left.
+
+    callers: storages that are alive before the first step, or after the last.
+    """
     touched: dict[str, list[int]] = {}
     found = loops(schedule.instructions)
     if not found:
@@ -93,7 +97,7 @@ def _through_loops(spans: dict[str, tuple[int, int]], schedule: Schedule) -> dic
     for name, (first, last) in spans.items():
         for start, end in found:
             inside = any(start <= number <= end for number in touched.get(name, ()))
-            if inside and (first < start or last > end):
+            if inside and (first < start or last > end or name in callers):
                 first, last = min(first, start), max(last, end)
         longer[name] = (first, last)
     return longer

@@ -165,19 +165,20 @@ def _shares(schedule: Schedule, use: RowUse, number: Mapping[tuple[str, int | No
             joined = whole and rule != "anywhere"
             if joined and (len(inputs) < len(use.spans[name]) or len(outputs) < len(use.spans[out])):
                 continue
-            for old in _extents(schedule.program, number, name, inputs, joined):
-                for new in _extents(schedule.program, number, out, outputs, joined):
-                    found.append(Share(*old, *new, at, rule))
+            for row, old in _extents(schedule.program, number, name, inputs, joined):
+                for other, new in _extents(schedule.program, number, out, outputs, joined):
+                    if rule != "element" or row == other:
+                        found.append(Share(*old, *new, at, rule))
     return found
 
 
 def _extents(
     program: Program, number: Mapping[tuple[str, int | None], int], name: str, rows: list[int], joined: bool
-) -> list[tuple[int, int, int]]:
-    """(piece, first byte in it, bytes) of each of these rows, or of the storage as a whole."""
+) -> list[tuple[int, tuple[int, int, int]]]:
+    """Each of these rows, or 0 for the storage as a whole: (piece, first byte in it, bytes)."""
     nbytes = row_nbytes(program[name])
     if joined:
-        return [(number[name, None], 0, program[name].nbytes)] if (name, None) in number else []
+        return [(0, (number[name, None], 0, program[name].nbytes))] if (name, None) in number else []
     if (name, None) in number:
-        return [(number[name, None], row * nbytes, nbytes) for row in rows]
-    return [(number[name, row], 0, nbytes) for row in rows]
+        return [(row, (number[name, None], row * nbytes, nbytes)) for row in rows]
+    return [(row, (number[name, row], 0, nbytes)) for row in rows]

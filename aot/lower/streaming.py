@@ -368,6 +368,6 @@ def shared_nbytes(layers: Layers, layer: Layer, step: Touches, new: int, dying: 
                 anywhere += nbytes
             case "forward":
                 best = max(best, min(nbytes, out))
-            case "same" if nbytes == out:
+            case "same" | "element" if nbytes == out:
                 best = max(best, out)
     return max(best, min(anywhere, new))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from aot.errors import InternalError
-from aot.graph.expr import add
+from aot.graph.expr import Load, add, axis
 from aot.graph.ir import Graph, Site
 from aot.graph.operator import Lowering, Operator, load
 from aot.graph.primitive import Control, Map
@@ -97,3 +97,24 @@ def test_a_loop_that_leaves_a_part_of_the_output_out() -> None:
     broken = replace(result, schedule=replace(result.schedule, program=replace(result.schedule.program, buffers=buffers)))
     with pytest.raises(InternalError, match=r"reads %t2, of which 12 bytes are not written yet"):
         check_plan(broken)
+
+
+def lower_through(site: Site, lowering: Lowering) -> None:
+    """Each row by way of a temporary, in a loop that is all there is."""
+    x, out = site.input(0), site.outputs[0]
+    rows, width = x.shape
+    now, then = (lowering.window(name, value, (width,), 0, (width,)) for name, value in (("x", x), ("out", out)))
+    held = lowering.temporary("held", x.dtype, (width,))
+    lowering.append(Control("repeat", count=rows))
+    lowering.append(Map(held, (width,), narrow(add(wide(load(now)), wide(load(now))))))
+    lowering.append(Map(then.name, (width,), Load(held, (axis(0),), x.dtype)))
+    lowering.append(Control("end"))
+
+
+def test_what_the_caller_sees_lives_through_a_loop_that_is_first_and_last() -> None:
+    """An input in the workspace is read again in the next turn, and what a turn leaves in an output must stay."""
+    through = {"THROUGH": replace(SCAN["SCAN"], name="THROUGH", lower=lower_through)}
+    builder = GraphBuilder()
+    graph = builder.graph(builder.node("THROUGH", builder.input(ROWS, WIDTH)))
+    program = build_program(graph, through)
+    check_plan(plan(schedule(program, choices(program), "workspace"), "workspace"))
