@@ -103,32 +103,37 @@ def _render(template: str, bundle: Bundle) -> str:
         keep_trailing_newline=True,
         autoescape=False,
     )
-    entries = [_entry_view(bundle, entry) for entry in bundle.entries]
+    models = [(model, [_entry_view(bundle, model, entry) for entry in model.entries]) for model in bundle.parts]
     checks = [check for ability, *check in _CPU_CHECKS if ability in bundle.target.has]
     template_ = environment.get_template(template)
     return template_.render(
-        bundle=bundle, version=VERSION, NAME=bundle.name.upper(), entries=entries, cpu_checks=checks, versions=LIBRARY_VERSIONS
+        bundle=bundle, version=VERSION, NAME=bundle.name.upper(), models=models, cpu_checks=checks, versions=LIBRARY_VERSIONS
     )
 
 
-def _entry_view(bundle: Bundle, entry: Entry) -> dict[str, Any]:
-    """An entry as the header template needs it."""
+def _entry_view(bundle: Bundle, model: Bundle, entry: Entry) -> dict[str, Any]:
+    """An entry of one of the bundle's models as the header template needs it."""
     prefix = entry.symbol.removesuffix("_run")
     ports = [_port_view(prefix, "input", i, port) for i, port in enumerate(entry.inputs)]
     ports += [_port_view(prefix, "output", i, port) for i, port in enumerate(entry.outputs)]
     parameters = [] if bundle.io_in_workspace else [_parameter(port) for port in ports]
     parameters.append("void *workspace")
     comments = [f"workspace: {prefix.upper()}_WORKSPACE_SIZE bytes, any content before and after."]
+    if bundle.shares_workspace:
+        whole = f"{bundle.name.upper()}_WORKSPACE_SIZE"
+        comments = [f"workspace: the models' own, of {whole} bytes, any content before and after."]
     if bundle.io_in_workspace:
         comments.append("Inputs are read from, and outputs left in, the workspace at the offsets above; inputs do not survive.")
+        if bundle.shares_workspace:
+            comments.append("A run of another model overwrites both: write inputs after it, and read outputs before it.")
     else:
         comments.append("Inputs are only read; the buffers must not overlap.")
     if entry.state_nbytes:
         parameters.append("void *state")
-        comments.append(f"state: {bundle.name.upper()}_STATE_SIZE bytes that {bundle.name}_init has filled; the run changes them.")
+        comments.append(f"state: {model.name.upper()}_STATE_SIZE bytes that {model.name}_init has filled; the run changes them.")
     if bundle.functions or bundle.library:
         macro = "CUSTOM" if bundle.functions else "LIBRARY"
-        lost = f"outputs and state (call {bundle.name}_init)" if entry.state_nbytes else "outputs"
+        lost = f"outputs and state (call {model.name}_init)" if entry.state_nbytes else "outputs"
         comments.append(f"After {bundle.name.upper()}_ERROR_{macro} {lost} hold nothing useful.")
     if bundle.weights is not None:
         parameters.append("const void *weights")
@@ -206,7 +211,8 @@ def describe(bundle: Bundle) -> dict[str, Any]:
         "schema": 1,
         "aot": VERSION,
         "name": bundle.name,
-        "model_sha256": bundle.model_sha256,
+        "model_sha256": bundle.model_sha256 or None,
+        "models": [_describe_model(model) for model in bundle.parts],
         "backend": bundle.backend,
         "target": {"name": bundle.target.name, "triple": bundle.target.triple, "cpu": bundle.target.cpu},
         "optimize": bundle.optimize,
@@ -215,15 +221,35 @@ def describe(bundle: Bundle) -> dict[str, Any]:
         "weights_bytes": bundle.weights_nbytes,
         "weights": "embedded" if bundle.weights is None else "separate",
         "io": "workspace" if bundle.io_in_workspace else "caller",
-        "state_bytes": bundle.state_nbytes,
-        "state_align": bundle.init.state_align if bundle.init else 1,
-        "init": bundle.init.symbol if bundle.init else None,
-        "init_stack_bytes": bundle.init.stack_nbytes if bundle.init else 0,
+        "workspace_bytes": bundle.workspace_nbytes,
+        "workspace_shared": bundle.shares_workspace,
+        **_describe_state(bundle),
         "functions": list(bundle.functions),
         "library": {"name": "CMSIS-NN", "versions": LIBRARY_VERSIONS, "functions": list(bundle.library)}
         if bundle.library
         else None,
         "entries": [_describe_entry(entry) for entry in bundle.entries],
+    }
+
+
+def _describe_model(model: Bundle) -> dict[str, Any]:
+    """One of a bundle's models: what it needs while it runs, and what is kept of it."""
+    return {
+        "name": model.name,
+        "model_sha256": model.model_sha256,
+        "entries": [entry.symbol for entry in model.entries],
+        "workspace_bytes": model.workspace_nbytes,
+        **_describe_state(model),
+    }
+
+
+def _describe_state(model: Bundle) -> dict[str, Any]:
+    """The state of a model; of several together only its bytes."""
+    return {
+        "state_bytes": model.state_nbytes,
+        "state_align": max((each.init.state_align for each in model.parts if each.init), default=1),
+        "init": model.init.symbol if model.init else None,
+        "init_stack_bytes": max((each.init.stack_nbytes for each in model.parts if each.init), default=0),
     }
 
 

@@ -104,6 +104,8 @@ class Bundle:
 
     functions: C functions that the object calls and the firmware must provide: `int FUNCTION(const aot_custom_call *call)`.
     library: functions of CMSIS-NN that it calls, sorted (`docs/library.md`).
+    models: where the object holds several models, each as a bundle of its own with the same object; `entries` are those of all.
+    shares_workspace: the models run one after another in one workspace.
     """
 
     name: str
@@ -121,6 +123,17 @@ class Bundle:
     functions: tuple[str, ...] = ()
     optimize: str = "balanced"
     library: tuple[str, ...] = ()
+    models: tuple[Bundle, ...] = ()
+    shares_workspace: bool = False
+
+    @property
+    def parts(self) -> tuple[Bundle, ...]:
+        """The models in the object, one or several."""
+        return self.models or (self,)
+
+    def model_of(self, entry: Entry) -> Bundle:
+        """The model that an entry is of."""
+        return next((model for model in self.models if entry in (*model.entries, model.init)), self)
 
     @property
     def main(self) -> Entry:
@@ -132,9 +145,16 @@ class Bundle:
 
     @property
     def state_nbytes(self) -> int:
-        """What the caller keeps for an instance of the model from one run to the next."""
-        return 0 if self.init is None else self.init.state_nbytes
+        """What the caller keeps for an instance of each model from one run to the next."""
+        return sum(model.state_nbytes for model in self.models) + (0 if self.init is None else self.init.state_nbytes)
 
     @property
     def workspace_nbytes(self) -> int:
+        """What the entries need: each model on its own, unless they share it."""
+        if self.models and not self.shares_workspace:
+            return sum(model.workspace_nbytes for model in self.models)
         return max(entry.workspace_nbytes for entry in self.entries)
+
+    @property
+    def workspace_align(self) -> int:
+        return max(entry.workspace_align for entry in self.entries)

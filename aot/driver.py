@@ -8,7 +8,7 @@ Enters: a path and `Options`. Leaves: a `Bundle`. Invariant: each stage's checke
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -18,7 +18,7 @@ from aot.backends import BACKENDS
 from aot.backends.cmsis_nn.library import library_backend, library_call, library_functions, require_free, with_library
 from aot.backends.generic import GENERIC
 from aot.bundle import Bundle, Entry, Layer, Port, Variant
-from aot.errors import CompileError
+from aot.errors import CompileError, located
 from aot.fitting import Attempt, fit
 from aot.graph import tflite
 from aot.graph.ir import Graph, Model, Node, Shape
@@ -41,9 +41,10 @@ from aot.lower.memory import memory_of
 from aot.lower.plan import Plan
 from aot.lower.program import Program
 from aot.lower.select import constants_limit, survey
-from aot.lower.state import initial_program, lay_out_state
+from aot.lower.state import StateLayout, initial_program, lay_out_state
 from aot.lower.tradeoff import OPTIMIZE, Goal, Optimize
-from aot.names import choose, identifier, unique_identifiers
+from aot.models import names_of, read_files, require_distinct, with_models
+from aot.names import choose, unique_identifiers
 from aot.planning import divides, offer, plan_program, plan_programs, with_sums
 from aot.target import Target, host_target, is_packaged, load_target, triple_target
 
@@ -61,6 +62,7 @@ class Options:
     weights and tables may take together. max_workspace_nbytes: the most the workspace may have.
     custom: the firmware's C functions by the custom code that they compute (`docs/custom.md`).
     kernels: native (code of our own) or library (calls of CMSIS-NN where it computes the same bytes; back end cmsis-nn; `docs/library.md`).
+    share_workspace: several models run one after another in one workspace, as large as the one that needs most.
     expose: every intermediate buffer becomes a further output (for finding the layer that differs).
     """
 
@@ -79,13 +81,34 @@ class Options:
     inplace: bool = True
     custom: Mapping[str, str] = field(default_factory=dict)
     kernels: Literal["native", "library"] = "native"
+    share_workspace: bool = False
     expose: bool = False
 
 
+@dataclass(frozen=True)
+class Lowered:
+    """A model as Programs, one for each of its entries (symbol, graph as read), and what else emitting it needs.
+
+    backends: for each Program. state: where the variables lie.
+    """
+
+    name: str
+    model: Model
+    entries: tuple[tuple[str, Graph], ...]
+    programs: tuple[Program, ...]
+    backends: tuple[Backend, ...]
+    state: StateLayout
+
+
 def compile(
-    path: str | Path, target: str | Target | None = None, *, options: Options | None = None, observer: Observer | None = None
+    path: str | Path | Sequence[str | Path],
+    target: str | Target | None = None,
+    *,
+    options: Options | None = None,
+    observer: Observer | None = None,
 ) -> Bundle:
-    """Compile the model at `path`. `target` is short for `options.target`. `observer(stage, result)` sees each stage's result.
+    """Compile the model at `path`, or several models into one object (`Bundle.models`). `target` is short for `options.target`.
+    `observer(stage, result)` sees each stage's result.
 
     Raises CompileError (the model or the options) or InternalError (a fault of ours).
     """
@@ -98,28 +121,58 @@ def compile(
     observe: Observer = observer or (lambda stage, result: None)
     require_functions(options.custom)
     chosen, backend = resolve_target(options)
-    model = tflite.read_file(path, OPERATORS, options.custom)
-    observe("read", model.main)
-    try:
-        return compile_model(model, chosen, backend, options, observe)
-    except CompileError as error:
-        raise error.at(Path(path).name) from error
+    paths = [path] if isinstance(path, str | Path) else list(path)
+    models = read_files(paths, OPERATORS, options.custom)
+    for model in models:
+        observe("read", model.main)
+    return compile_models(models, [Path(each).name for each in paths], chosen, backend, options, observe)
 
 
 def compile_model(model: Model, target: Target, backend: Backend, options: Options, observe: Observer) -> Bundle:
     """Compile a model that has been read: every entry, then one object."""
-    name = identifier(options.name or Path(model.name).stem)
-    require_foreign(options.custom.values(), name, target)
+    return compile_models([model], [""], target, backend, options, observe)
+
+
+def compile_models(
+    models: Sequence[Model], files: Sequence[str], target: Target, backend: Backend, options: Options, observe: Observer
+) -> Bundle:
+    """Compile models that have been read into one object. files: what errors call them."""
+    name, names = names_of(models, options.name)
+    with located(files[0] if len(files) == 1 else ""):
+        for each in dict.fromkeys((name, *names)):
+            require_foreign(options.custom.values(), each, target)
+            if options.kernels == "library":
+                require_free(each, options.custom.values())
+    graphs = [graph for model in models for graph in model.graphs]
+    lowered = []
+    for file, model, each in zip(files, models, names, strict=True):
+        with located(file):
+            lowered.append(lower_model(each, model, graphs, target, backend, options, observe))
+    require_distinct(name, {each.name: [symbol for symbol, _ in each.entries] for each in lowered})
+    with located(files[0] if len(files) == 1 else ""):
+        return emit_models(name, lowered, target, backend, options, observe)
+
+
+def lower_model(
+    name: str, model: Model, graphs: Sequence[Graph], target: Target, backend: Backend, options: Options, observe: Observer
+) -> Lowered:
+    """A model as Programs. graphs: those of all models, whose inputs the shapes in the options are for."""
     calls_library = options.kernels == "library"
-    if calls_library:
-        require_free(name, options.custom.values())
     operators = with_library(OPERATORS, target) if calls_library else OPERATORS
-    graphs = entry_graphs(model, name)
-    several = len(graphs) > 1
-    prepared = [prepare(graph, shapes_of(graph, model, options), observe, several) for _, graph in graphs]
+    entries = entry_graphs(model, name)
+    several = len(entries) > 1
+    prepared = [prepare(graph, shapes_of(graph, graphs, options), observe, several) for _, graph in entries]
     programs = [lower(graph, options, observe, operators, backend.passes) for graph in prepared]
-    state = lay_out_state(programs)
     backends = [library_backend(backend, graph, target) if calls_library else backend for graph in prepared]
+    return Lowered(name, model, entries, tuple(programs), tuple(backends), lay_out_state(programs))
+
+
+def emit_models(
+    name: str, lowered: Sequence[Lowered], target: Target, backend: Backend, options: Options, observe: Observer
+) -> Bundle:
+    """Choose kernels, plan and emit the entries of all models together."""
+    programs = [program for each in lowered for program in each.programs]
+    backends = [chosen for each in lowered for chosen in each.backends]
     every = [survey(program, chosen, GENERIC, target) for program, chosen in zip(programs, backends, strict=True)]
     if divides(options):
         found = [with_sums(*each, GENERIC, target, options) for each in zip(programs, every, backends, strict=True)]
@@ -132,39 +185,46 @@ def compile_model(model: Model, target: Target, backend: Backend, options: Optio
         """The bundle with the kernels that are best for this goal; where what is wanted does not fit, of all that there are."""
         fields = usual if goal == wanted else every
         plans, estimate_nbytes = plan_programs(programs, fields, every, goal, options, observe)
-        sources = [
-            EntrySource(symbol, plan, *ports(plan.schedule.program, plan, target, options), state)
-            for (symbol, _), plan in zip(graphs, plans, strict=True)
-        ]
-        if state.nbytes:
-            first = plan_program(initial_program(state), target, backend, options, lambda stage, result: None)
-            sources.append(EntrySource(f"{name}_init", first, (), (), replace(state, offsets={"state": 0}), initialises=True))
+        rest = iter(plans)
+        sources = [source for each in lowered for source in entry_sources(each, rest, target, backend, options)]
         return Attempt(sources, emit(name, target, sources, options), estimate_nbytes)
 
-    advice = "--backend generic may take less" if backend.kernels and not calls_library else ""
+    advice = "--backend generic may take less" if backend.kernels and options.kernels == "native" else ""
     made = fit(attempt, wanted, options.max_flash_nbytes, advice)
-    sources, emitted = made.sources, made.emitted
+    emitted = made.emitted
     observe("emit", emitted)
-    nodes = (*(graph.nodes for _, graph in graphs), ())
-    entries = [describe_entry(source, emitted, read, options) for source, read in zip(sources, nodes)]
-    runs = [entry for entry in entries if not entry.initialises]
+    nodes = {symbol: graph.nodes for each in lowered for symbol, graph in each.entries}
+    entries = [describe_entry(source, emitted, nodes.get(source.symbol, ()), options) for source in made.sources]
     library = library_functions(instruction for program in programs for instruction in program.instructions)
-    return Bundle(
+    bundle = Bundle(
         name=name,
         backend=backend.name,
         target=target,
         optimize=options.optimize,
         object=emitted.object,
-        entries=tuple(runs),
+        entries=tuple(entry for entry in entries if not entry.initialises),
         code_nbytes=emitted.code_nbytes,
         weights_nbytes=emitted.weights_nbytes,
         weights=emitted.weights,
         io_in_workspace=options.io == "workspace",
-        model_sha256=model.sha256,
-        init=next((entry for entry in entries if entry.initialises), None),
         functions=tuple(function for function in emitted.functions if function not in library),
         library=library,
     )
+    return with_models(bundle, lowered, entries, options.share_workspace)
+
+
+def entry_sources(lowered: Lowered, plans: Iterator[Plan], target: Target, backend: Backend, options: Options) -> list[EntrySource]:
+    """The entries of a model; the plans of its Programs are the next ones."""
+    state = lowered.state
+    sources = []
+    for symbol, _ in lowered.entries:
+        plan = next(plans)
+        sources.append(EntrySource(symbol, plan, *ports(plan.schedule.program, plan, target, options), state))
+    if state.nbytes:
+        first = plan_program(initial_program(state), target, backend, options, lambda stage, result: None)
+        laid_out = replace(state, offsets={"state": 0})
+        sources.append(EntrySource(f"{lowered.name}_init", first, (), (), laid_out, initialises=True))
+    return sources
 
 
 def prepare(graph: Graph, shapes: Mapping[str, Shape], observe: Observer, shares_variables: bool = False) -> Graph:
@@ -175,11 +235,11 @@ def prepare(graph: Graph, shapes: Mapping[str, Shape], observe: Observer, shares
     return run_passes(fixed, OPERATORS, observe, without)
 
 
-def shapes_of(graph: Graph, model: Model, options: Options) -> Mapping[str, Shape]:
-    """The shapes in the options that are for this graph; the main one also gets those that are for none, and refuses them."""
+def shapes_of(graph: Graph, graphs: Sequence[Graph], options: Options) -> Mapping[str, Shape]:
+    """The shapes in the options that are for this graph, of all graphs; the first also gets those that are for none, and refuses them."""
     mine = _input_names(graph)
-    others = {name for each in model.graphs if each is not graph for name in _input_names(each)}
-    return {name: shape for name, shape in options.shapes.items() if name in mine or (graph is model.main and name not in others)}
+    others = {name for each in graphs if each is not graph for name in _input_names(each)}
+    return {name: shape for name, shape in options.shapes.items() if name in mine or (graph is graphs[0] and name not in others)}
 
 
 def _input_names(graph: Graph) -> set[str]:
@@ -362,4 +422,5 @@ def macs(instruction: Primitive) -> int:
 
 def read_main_graph(path: str | Path, options: Options) -> Graph:
     """The model's main graph as read, with its shapes fixed: what the interpreter runs."""
-    return fix_shapes(tflite.read_file(path, OPERATORS, options.custom).main, options.shapes, OPERATORS)
+    model = tflite.read_file(path, OPERATORS, options.custom, must_use=False)
+    return fix_shapes(model.main, shapes_of(model.main, model.graphs, options), OPERATORS)

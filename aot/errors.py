@@ -6,6 +6,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 
 class CompileError(Exception):
     """The model or the flags can't be compiled.
@@ -28,6 +31,15 @@ class CompileError(Exception):
 
 class InternalError(Exception):
     """A fault of the compiler itself: a broken invariant, never the user's input."""
+
+
+@contextmanager
+def located(where: str) -> Iterator[None]:
+    """CompileErrors from here name `where` (a file; "": none) first."""
+    try:
+        yield
+    except CompileError as error:
+        raise (error.at(where) if where else error) from None
 
 
 def one_line(text: str) -> str:

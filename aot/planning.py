@@ -113,7 +113,30 @@ def plan_programs(
         fields = narrowed
     for plan in plans:
         check_workspace(plan, options)
+    if options.share_workspace and options.max_workspace_nbytes is None:
+        plans = within_shared(plans, choices, every, options, observe)
     return plans, promised_flash_nbytes(choices)
+
+
+def within_shared(
+    plans: Sequence[Plan],
+    choices: Sequence[tuple[Choice, ...]],
+    every: Sequence[tuple[Field, ...]],
+    options: Options,
+    observe: Observer,
+) -> list[Plan]:
+    """The plans of entries that share a workspace: none has to be smaller than the largest, if larger it is faster."""
+    if not divides(options):
+        return list(plans)
+    limit = max(plan.workspace_nbytes for plan in plans)
+    roomy = replace(options, optimize="balanced", max_workspace_nbytes=limit)
+    found = []
+    for plan, chosen, offered in zip(plans, choices, every, strict=True):
+        other = plan
+        if plan.workspace_nbytes < limit:
+            other = plan_choices(plan.schedule.program, chosen, roomy, observe, offered)
+        found.append(other if other.workspace_nbytes <= limit else plan)
+    return found
 
 
 def fits_workspace(plan: Plan, options: Options) -> bool:

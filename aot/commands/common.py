@@ -12,7 +12,7 @@ import time
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import click
@@ -46,7 +46,7 @@ class WholeNumber(click.IntRange):
 def compile_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """The options that say what to compile for and how: they arrive as the keyword arguments of `Request`."""
     options = [
-        click.argument("model", type=click.Path(path_type=str)),
+        click.argument("models", metavar="MODEL...", nargs=-1, required=True, type=click.Path(path_type=str)),
         click.option(
             "--backend", metavar="NAME", help="cmsis-nn (default for a Cortex-M; without --cpu it means cortex-m4) or generic."
         ),
@@ -99,6 +99,9 @@ def compile_options(function: Callable[..., Any]) -> Callable[..., Any]:
             default="native",
             help="library: call CMSIS-NN, which the firmware links, where it computes the same bytes.",
         ),
+        click.option(
+            "--share-workspace", is_flag=True, help="One workspace for all models, which run one after another (default: one each)."
+        ),
         click.option("--pic", is_flag=True, help="Position-independent code."),
         click.option(
             "--no-fuse",
@@ -130,6 +133,13 @@ def link_option(function: Callable[..., Any]) -> Callable[..., Any]:
     )(function)
 
 
+def model_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    """--model, of the commands that run a bundle: it arrives as `model_name`."""
+    return click.option("--model", "model_name", metavar="NAME", help="Which of several models to run (default: the first).")(
+        function
+    )
+
+
 class Stopped(Exception):
     """--stop-after reached its pass."""
 
@@ -138,7 +148,7 @@ class Stopped(Exception):
 class Request:
     """What the compile options asked for. as_json: standard output is for one JSON object, so dumps go to standard error."""
 
-    model: str
+    models: tuple[str, ...]
     backend: str | None
     cpu: str | None
     triple: str | None
@@ -151,6 +161,7 @@ class Request:
     max_flash: int | None
     kernels: Literal["native", "library"]
     max_workspace: int | None
+    share_workspace: bool
     pic: bool
     fuse: bool
     inplace: bool
@@ -175,6 +186,7 @@ class Request:
             max_flash_nbytes=self.max_flash,
             kernels=self.kernels,
             max_workspace_nbytes=self.max_workspace,
+            share_workspace=self.share_workspace,
             position_independent=self.pic,
             fuse=self.fuse,
             inplace=self.inplace,
@@ -188,7 +200,21 @@ class Request:
         if self.stop_after:
             choose("pass", self.stop_after, valid, "--help")
         with self.progress:
-            return compile(self.model, options=self.options(), observer=self._observe)
+            return compile(self.models, options=self.options(), observer=self._observe)
+
+    def model(self, bundle: Bundle, name: str | None) -> tuple[str, Bundle]:
+        """The path and the bundle of the model of this name, or of the first."""
+        names = [part.name for part in bundle.parts]
+        number = 0 if name is None else names.index(choose("model", name, names))
+        return self.models[number], bundle.parts[number]
+
+    def options_of(self, model: Bundle) -> Options:
+        """The options for one of several models alone."""
+        inputs = {port.label for entry in model.entries for port in entry.inputs}
+        options = self.options()
+        if len(self.models) == 1:
+            return options
+        return replace(options, shapes={name: shape for name, shape in options.shapes.items() if name in inputs})
 
     def _observe(self, stage: str, result: object) -> None:
         self.progress.stage("compiling", stage)

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from aot.bundle import Bundle
-from aot.commands.common import Request, WholeNumber, compile_options, link_option, load_npz, print_json, stoppable
+from aot.commands.common import Request, WholeNumber, compile_options, link_option, load_npz, model_option, print_json, stoppable
 from aot.commands.tables import console, say, table
 from aot.driver import resolve_target
 from aot.profile import Profile, Row, emulator_for, profile
@@ -38,9 +38,16 @@ _COLUMNS = ("layer", "kernel", "operators", "MACs", "instructions", "per MAC", "
 )
 @click.option("--seed", type=WholeNumber(0), default=0, help="Seed of the random input.")
 @link_option
+@model_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object, and nothing else.")
 def profile_command(
-    wait_states: int, inputs_path: str | None, seed: int, objects: tuple[str, ...], as_json: bool, **arguments: Any
+    wait_states: int,
+    inputs_path: str | None,
+    seed: int,
+    objects: tuple[str, ...],
+    model_name: str | None,
+    as_json: bool,
+    **arguments: Any,
 ) -> None:
     """Count instructions and cycles of MODEL's layers.
 
@@ -51,7 +58,7 @@ def profile_command(
     request = Request(**arguments, as_json=as_json)
     emulator_for(resolve_target(request.options())[0])  # before anything is compiled
     with stoppable():
-        bundle = request.bundle()
+        _, bundle = request.model(request.bundle(), model_name)
         bundle = link(bundle, objects) if objects else bundle
         with request.progress:
             request.progress.stage("running")

@@ -8,7 +8,7 @@ import click
 import numpy as np
 
 from aot.bundle import Bundle
-from aot.commands.common import Request, WholeNumber, compile_options, link_option, load_npz, print_json, stoppable
+from aot.commands.common import Request, WholeNumber, compile_options, link_option, load_npz, model_option, print_json, stoppable
 from aot.commands.tables import console, table
 from aot.driver import resolve_target
 from aot.errors import CompileError
@@ -36,6 +36,7 @@ Examples:
 @click.option("--outputs", "outputs_path", metavar="OUT.npz", help="Where to write arrays out0, out1, ...")
 @click.option("--seed", type=WholeNumber(0), default=0, help="Seed of the random input.")
 @link_option
+@model_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object, and nothing else.")
 def run(
     where: str | None,
@@ -43,6 +44,7 @@ def run(
     outputs_path: str | None,
     seed: int,
     objects: tuple[str, ...],
+    model_name: str | None,
     as_json: bool,
     **arguments: Any,
 ) -> None:
@@ -53,7 +55,7 @@ def run(
     request = Request(**arguments, as_json=as_json)
     check_where(where, request)
     with stoppable():
-        bundle = request.bundle()
+        _, bundle = request.model(request.bundle(), model_name)
         bundle = link(bundle, objects) if objects else bundle
         require_functions(bundle, place_for(bundle.target, where or "auto"))
         with request.progress:

@@ -63,8 +63,13 @@ def print_bundle(bundle: Bundle, paths: Sequence[Path]) -> None:
         ("code", bundle.code_nbytes),
         ("weights and tables" + (" (separate)" if bundle.weights is not None else ""), bundle.weights_nbytes),
     ]
-    if bundle.init is not None:
-        rows.append(("state, kept between runs: one for each instance", bundle.state_nbytes))
+    if bundle.models:
+        what = "workspace, which the models share" if bundle.shares_workspace else "workspaces of all models together"
+        rows.append((what, bundle.workspace_nbytes))
+    for model in bundle.parts:
+        if model.init is not None:
+            whose = f"{model.name}: " if bundle.models else ""
+            rows.append((f"{whose}state, kept between runs: one for each instance", model.state_nbytes))
     for entry in bundle.entries:
         rows += [
             (f"{entry.symbol}: workspace (lower bound {entry.lower_bound_nbytes})", entry.workspace_nbytes),

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from aot.bundle import Bundle
-from aot.commands.common import Request, WholeNumber, compile_options, link_option, load_npz, print_json, stoppable
+from aot.commands.common import Request, WholeNumber, compile_options, link_option, load_npz, model_option, print_json, stoppable
 from aot.commands.run import check_where, figures
 from aot.commands.tables import counted, say
 from aot.driver import read_main_graph
@@ -35,6 +35,7 @@ Examples:
 @click.option("--samples", type=WholeNumber(1), default=5, show_default=True, help="Random inputs, where there is no golden file.")
 @click.option("--seed", type=WholeNumber(0), default=0, help="Seed of the random inputs.")
 @link_option
+@model_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object, and nothing else.")
 def verify_command(
     where: str | None,
@@ -42,6 +43,7 @@ def verify_command(
     samples: int,
     seed: int,
     objects: tuple[str, ...],
+    model_name: str | None,
     as_json: bool,
     **arguments: Any,
 ) -> int | None:
@@ -54,14 +56,16 @@ def verify_command(
     check_where(where, request)
     golden = None if golden_path is None else load_npz(golden_path)
     with stoppable():
-        bundle = request.bundle()
+        path, bundle = request.model(request.bundle(), model_name)
         bundle = link(bundle, objects) if objects else bundle
         require_functions(bundle, place_for(bundle.target, where or "auto"))
         with request.progress:
-            oracle, expected = _expected(request, bundle, golden_path, golden, samples, seed)
+            oracle, expected = _expected(request, path, bundle, golden_path, golden, samples, seed)
             verdict = verify(bundle, oracle, expected, where or "auto", request.progress.stage)
             culprit = (
-                "" if verdict.passed or objects else _culprit(request, expected[: verdict.mismatches[0][0] + 1], where or "auto")
+                ""
+                if verdict.passed or objects
+                else _culprit(request, path, bundle, expected[: verdict.mismatches[0][0] + 1], where or "auto")
             )
         _report(bundle, verdict, culprit, as_json)
         return 0 if verdict.passed else 1
@@ -69,19 +73,19 @@ def verify_command(
 
 
 def _expected(
-    request: Request, bundle: Bundle, golden_path: str | None, golden: dict[str, Any] | None, count: int, seed: int
+    request: Request, path: str, bundle: Bundle, golden_path: str | None, golden: dict[str, Any] | None, count: int, seed: int
 ) -> tuple[str, list[Sample]]:
     if golden_path is not None and golden is not None:
         oracle, samples = golden_samples(bundle.main, golden, golden_path)
         return f"{Path(golden_path).name} ({oracle})", samples
-    name, oracle_run = best_oracle(Path(request.model).read_bytes(), read_main_graph(request.model, request.options()))
+    name, oracle_run = best_oracle(Path(path).read_bytes(), read_main_graph(path, request.options_of(bundle)))
     inputs = [random_inputs(bundle.main, seed + number) for number in range(count)]
     return name, [Sample(tuple(arrays), tuple(oracle_run(arrays))) for arrays in inputs]
 
 
-def _culprit(request: Request, samples: list[Sample], where: str) -> str:
+def _culprit(request: Request, path: str, bundle: Bundle, samples: list[Sample], where: str) -> str:
     request.progress.stage("looking for the first layer that differs")
-    return first_difference(request.model, request.options(), samples, where)
+    return first_difference(path, request.options_of(bundle), samples, where)
 
 
 def _report(bundle: Bundle, verdict: Verdict, culprit: str, as_json: bool) -> None:

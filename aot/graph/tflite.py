@@ -43,7 +43,9 @@ OPTIONS_NAMES = {code: name for name, code in vars(BuiltinOptions).items() if is
 OPTIONS2_NAMES = {code: name for name, code in vars(BuiltinOptions2).items() if isinstance(code, int)}
 
 
-def read_file(path: str | Path, operators: Mapping[str, Operator], functions: Mapping[str, str] = NO_FUNCTIONS) -> Model:
+def read_file(
+    path: str | Path, operators: Mapping[str, Operator], functions: Mapping[str, str] = NO_FUNCTIONS, must_use: bool = True
+) -> Model:
     """The model in a file, named after it. CompileError if it can't be read, or as `read_model`."""
     path = Path(path)
     try:
@@ -54,18 +56,24 @@ def read_file(path: str | Path, operators: Mapping[str, Operator], functions: Ma
         data = path.read_bytes()
     except OSError as error:
         raise CompileError(f"can't be read: {error.strerror}", where=str(path)) from error
-    return read_model(data, path.name, operators, functions)
+    return read_model(data, path.name, operators, functions, must_use)
 
 
-def read_model(data: bytes, name: str, operators: Mapping[str, Operator], functions: Mapping[str, str] = NO_FUNCTIONS) -> Model:
+def read_model(
+    data: bytes,
+    name: str,
+    operators: Mapping[str, Operator],
+    functions: Mapping[str, str] = NO_FUNCTIONS,
+    must_use: bool = True,
+) -> Model:
     """The model in these bytes; `name` is the file's name, which errors begin with (the Model's name is its stem).
 
-    functions: the firmware's C functions by the custom code that they compute.
+    functions: the firmware's C functions by the custom code that they compute. must_use: the model has to have an operator for each.
 
     CompileError for whatever is damaged, contradictory or not supported (an operator that is not in `operators`, for one).
     """
     try:
-        return _Reader(bytes(data), operators, functions).model(Path(name).stem)
+        return _Reader(bytes(data), operators, functions, must_use).model(Path(name).stem)
     except CompileError as error:
         raise error.at(name) from None
 
@@ -73,9 +81,9 @@ def read_model(data: bytes, name: str, operators: Mapping[str, Operator], functi
 class _Reader:
     """One file being read. Every index that the file gives is checked where it is used."""
 
-    def __init__(self, data: bytes, operators: Mapping[str, Operator], functions: Mapping[str, str]) -> None:
+    def __init__(self, data: bytes, operators: Mapping[str, Operator], functions: Mapping[str, str], must_use: bool) -> None:
         self.data = data
-        self.operators, self.functions = operators, functions
+        self.operators, self.functions, self.must_use = operators, functions, must_use
         self.root = root(data, b"TFL3", "")
         self.buffers = Buffers(self.root.tables(4, "buffer"))
         self.used_buffers: set[int] = set()
@@ -91,7 +99,8 @@ class _Reader:
         if not tables:
             raise CompileError("has no subgraph")
         self.subgraphs = [_SubgraphReader(self, table, number, len(tables)) for number, table in enumerate(tables)]
-        self._require_used()
+        if self.must_use:
+            self._require_used()
         graphs = tuple(self.variables.initialised(self.graph(number)) for number in range(len(self.subgraphs)))
         if not graphs[0].outputs:
             raise CompileError("has no outputs")

@@ -70,6 +70,7 @@ def run_bundle(
     InternalError: the code accessed memory outside its buffers, broke the call standard, hung, or returned an error.
     """
     entry = entry or bundle.main
+    bundle = bundle.model_of(entry)
     place = place_for(bundle.target, where)
     require_functions(bundle, place, functions or {})
     limit = limit or 1_000_000_000 + 2_000 * sum(layer.macs for layer in entry.layers)
