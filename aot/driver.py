@@ -16,7 +16,6 @@ from typing import Literal
 
 from aot.backends import BACKENDS
 from aot.backends.cmsis_nn.library import library_backend, library_call, library_functions, require_free, with_library
-from aot.backends.generic import GENERIC
 from aot.bundle import Bundle, Entry, Layer, Port, Variant
 from aot.errors import CompileError, located
 from aot.fitting import Attempt, fit
@@ -40,12 +39,11 @@ from aot.lower.lifetime import Io
 from aot.lower.memory import memory_of
 from aot.lower.plan import Plan
 from aot.lower.program import Program
-from aot.lower.select import constants_limit, survey
 from aot.lower.state import StateLayout, initial_program, lay_out_state
 from aot.lower.tradeoff import OPTIMIZE, Goal, Optimize
 from aot.models import names_of, read_files, require_distinct, with_models
 from aot.names import choose, unique_identifiers
-from aot.planning import divides, offer, plan_program, plan_programs, with_sums
+from aot.planning import offers, plan_program, plan_programs
 from aot.target import Target, host_target, is_packaged, load_target, triple_target
 
 Observer = Callable[[str, object], None]
@@ -173,29 +171,23 @@ def emit_models(
     """Choose kernels, plan and emit the entries of all models together."""
     programs = [program for each in lowered for program in each.programs]
     backends = [chosen for each in lowered for chosen in each.backends]
-    every = [survey(program, chosen, GENERIC, target) for program, chosen in zip(programs, backends, strict=True)]
-    if divides(options):
-        found = [with_sums(*each, GENERIC, target, options) for each in zip(programs, every, backends, strict=True)]
-        programs, every = [program for program, _ in found], [fields for _, fields in found]
-    usual = [offer(program, found, options) for program, found in zip(programs, every, strict=True)]
-    limit = constants_limit(programs, target) if options.optimize in ("balanced", "ram") else None
-    wanted = Goal(options.optimize, max_constants_nbytes=limit)
+    offered = offers(programs, backends, target, options)
 
     def attempt(goal: Goal) -> Attempt:
         """The bundle with the kernels that are best for this goal; where what is wanted does not fit, of all that there are."""
-        fields = usual if goal == wanted else every
-        plans, estimate_nbytes = plan_programs(programs, fields, every, goal, options, observe)
+        fields = offered.usual if goal == offered.goal else offered.every
+        plans, estimate_nbytes = plan_programs(offered.programs, fields, offered.every, goal, options, observe)
         rest = iter(plans)
         sources = [source for each in lowered for source in entry_sources(each, rest, target, backend, options)]
         return Attempt(sources, emit(name, target, sources, options), estimate_nbytes)
 
     advice = "--backend generic may take less" if backend.kernels and options.kernels == "native" else ""
-    made = fit(attempt, wanted, options.max_flash_nbytes, advice)
+    made = fit(attempt, offered.goal, options.max_flash_nbytes, advice)
     emitted = made.emitted
     observe("emit", emitted)
     nodes = {symbol: graph.nodes for each in lowered for symbol, graph in each.entries}
     entries = [describe_entry(source, emitted, nodes.get(source.symbol, ()), options) for source in made.sources]
-    library = library_functions(instruction for program in programs for instruction in program.instructions)
+    library = library_functions(instruction for program in offered.programs for instruction in program.instructions)
     bundle = Bundle(
         name=name,
         backend=backend.name,
@@ -354,7 +346,7 @@ def describe_entry(source: EntrySource, emitted: EmittedObject, nodes: tuple[Nod
     plan = source.plan
     schedule_ = plan.schedule
     layers = tuple(
-        _layer(nodes, schedule_.program, schedule_.choices[position], symbol)
+        describe_layer(nodes, schedule_.program, schedule_.choices[position], symbol)
         for position, symbol in zip(schedule_.kernel_positions, emitted.layer_symbols[source.symbol], strict=True)
     )
     return Entry(
@@ -376,7 +368,8 @@ def describe_entry(source: EntrySource, emitted: EmittedObject, nodes: tuple[Nod
     )
 
 
-def _layer(nodes: tuple[Node, ...], program: Program, choice: Choice, symbol: str) -> Layer:
+def describe_layer(nodes: tuple[Node, ...], program: Program, choice: Choice, symbol: str = "") -> Layer:
+    """What there is to say about a layer; the model's nodes give it its operators."""
     chosen = choice.implementation
     names = {node.index: node.op for node in nodes}
     return Layer(

@@ -7,7 +7,7 @@ Invariant: a limit on memory holds, or a CompileError says what the least is.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from aot.backends.generic import GENERIC
@@ -15,18 +15,27 @@ from aot.errors import CompileError
 from aot.fitting import with_less_scratch
 from aot.lower.accumulate import accumulate
 from aot.lower.check import check_plan
-from aot.lower.division import Wish, divide, least_peak
+from aot.lower.division import Wish, divide, least_peak, points
 from aot.lower.implementation import Choice
 from aot.lower.place import plan as place
 from aot.lower.schedule import schedule
-from aot.lower.select import Field, decide, promised_flash_nbytes, select, survey, without_larger_workspace, without_slower
+from aot.lower.select import (
+    Field,
+    constants_limit,
+    decide,
+    promised_flash_nbytes,
+    select,
+    survey,
+    without_larger_workspace,
+    without_slower,
+)
+from aot.lower.tradeoff import Goal
 
 if TYPE_CHECKING:
     from aot.driver import Observer, Options
     from aot.lower.implementation import Backend, Kernel
     from aot.lower.plan import Plan
     from aot.lower.program import Program
-    from aot.lower.tradeoff import Goal
     from aot.target import Target
 
 _WORTH = 0.95
@@ -57,6 +66,27 @@ def with_sums(
     return (divided, found) if peaks[1] < _WORTH * peaks[0] else (program, fields)
 
 
+@dataclass(frozen=True)
+class Offers:
+    """Programs, what kernels offer for each of their instructions (`usual`: what the options leave of it), and what to choose for."""
+
+    programs: Sequence[Program]
+    every: Sequence[tuple[Field, ...]]
+    usual: Sequence[tuple[Field, ...]]
+    goal: Goal
+
+
+def offers(programs: Sequence[Program], backends: Sequence[Backend], target: Target, options: Options) -> Offers:
+    """What there is to choose from for all entries."""
+    every = [survey(program, chosen, GENERIC, target) for program, chosen in zip(programs, backends, strict=True)]
+    if divides(options):
+        found = [with_sums(*each, GENERIC, target, options) for each in zip(programs, every, backends, strict=True)]
+        programs, every = [program for program, _ in found], [fields for _, fields in found]
+    usual = [offer(program, found, options) for program, found in zip(programs, every, strict=True)]
+    limit = constants_limit(programs, target) if options.optimize in ("balanced", "ram") else None
+    return Offers(programs, every, usual, Goal(options.optimize, max_constants_nbytes=limit))
+
+
 def plan_program(program: Program, target: Target, backend: Backend, options: Options, observe: Observer) -> Plan:
     """Choose kernels without regard to flash, order the steps, place every byte; checked by replay."""
     return plan_choices(program, select(program, backend, GENERIC, target), options, observe)
@@ -66,14 +96,32 @@ def plan_choices(
     program: Program, choices: tuple[Choice, ...], options: Options, observe: Observer, offered: tuple[Field, ...] = ()
 ) -> Plan:
     """Order the steps, divide layers into rows if that is wished for, place every byte; checked by replay."""
-    scheduled = schedule(program, choices, io=options.io, inplace=options.inplace)
-    observe("schedule", scheduled)
-    plan = place(scheduled, io=options.io, inplace=options.inplace)
+    plan = layer_by_layer(program, choices, options, observe)
     for wish in wishes(options):
         plan = divide(plan, wish, options.io, options.inplace, [field.candidates for field in offered])
     check_plan(plan)
     observe("plan", plan)
     return plan
+
+
+def layer_by_layer(program: Program, choices: tuple[Choice, ...], options: Options, observe: Observer) -> Plan:
+    """The plan in which every layer runs whole."""
+    scheduled = schedule(program, choices, io=options.io, inplace=options.inplace)
+    observe("schedule", scheduled)
+    return place(scheduled, io=options.io, inplace=options.inplace)
+
+
+def tradeoffs(
+    program: Program, choices: tuple[Choice, ...], options: Options, observe: Observer, offered: tuple[Field, ...] = ()
+) -> tuple[Plan, ...]:
+    """RAM against instructions: plans with falling workspaces and more instructions, checked by replay."""
+    whole = layer_by_layer(program, choices, options, observe)
+    if not divides(options):
+        return (whole,)
+    found = points(whole, options.io, options.inplace, [field.candidates for field in offered])
+    for plan in found:
+        check_plan(plan)
+    return found
 
 
 def wishes(options: Options) -> tuple[Wish, ...]:

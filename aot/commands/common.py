@@ -194,13 +194,17 @@ class Request:
 
     def bundle(self) -> Bundle:
         """Compile, printing what --dump-after asks for. Raises Stopped after --stop-after's pass."""
+        self.require_stages()
+        with self.progress:
+            return compile(self.models, options=self.options(), observer=self.observe)
+
+    def require_stages(self) -> None:
+        """CompileError if --dump-after or --stop-after names no pass."""
         valid = stage_names()
         for name in self.dump_after:
             choose("pass", name, [*valid, "all"], "--help")
         if self.stop_after:
             choose("pass", self.stop_after, valid, "--help")
-        with self.progress:
-            return compile(self.models, options=self.options(), observer=self._observe)
 
     def model(self, bundle: Bundle, name: str | None) -> tuple[str, Bundle]:
         """The path and the bundle of the model of this name, or of the first."""
@@ -216,7 +220,7 @@ class Request:
             return options
         return replace(options, shapes={name: shape for name, shape in options.shapes.items() if name in inputs})
 
-    def _observe(self, stage: str, result: object) -> None:
+    def observe(self, stage: str, result: object) -> None:
         self.progress.stage("compiling", stage)
         if stage in self.dump_after or "all" in self.dump_after:
             print(f"# after {stage}\n{result}", flush=True, file=sys.stderr if self.as_json else sys.stdout)

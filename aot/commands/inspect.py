@@ -1,20 +1,25 @@
-"""`aot inspect`: what is in a model."""
+"""`aot inspect`: what is in a model, and with --memory what RAM costs it."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
 import click
+from click.core import ParameterSource
 
-from aot.commands.common import print_json
-from aot.commands.tables import console, counted, say, table
+from aot.artefacts import describe_memory
+from aot.commands.common import Request, compile_options, print_json, stoppable
+from aot.commands.tables import console, counted, print_curve, say, table
+from aot.errors import CompileError
 from aot.graph.ir import Graph, Model, Node, Value
 from aot.graph.lenient import Lenient, refusals
 from aot.graph.operator import FirmwareCall
 from aot.graph.ops import OPERATORS
 from aot.graph.shapes import can_be_compiled
 from aot.graph.tflite import read_file
+from aot.memory import Curve, curves
 
 EXAMPLES = """
 \b
@@ -22,15 +27,34 @@ Examples:
   aot inspect model.tflite
   aot inspect model.tflite --text
   aot inspect model.tflite --json
+  aot inspect model.tflite --memory --cpu cortex-m4 --io workspace
+  aot inspect model.tflite --memory --cpu cortex-m4 --max-workspace 20000
 """
 
 
 @click.command(epilog=EXAMPLES)
-@click.argument("model", type=click.Path(path_type=str))
+@compile_options
+@click.option("--memory", is_flag=True, help="Print what RAM costs: workspaces against instructions, compiled as the options say.")
 @click.option("--text", is_flag=True, help="Print the graph, one line a node.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def inspect(model: str, text: bool, as_json: bool) -> None:
-    """Show what is in MODEL, and which nodes can't be compiled."""
+@click.pass_context
+def inspect(context: click.Context, models: tuple[str, ...], memory: bool, text: bool, as_json: bool, **arguments: Any) -> None:
+    """Show what is in MODEL, and which nodes can't be compiled; or, with --memory, which workspaces it can run in.
+
+    The options that say how to compile are for --memory.
+    """
+    given = [name for name in arguments if context.get_parameter_source(name) is ParameterSource.COMMANDLINE]
+    if len(models) > 1:
+        raise CompileError("inspect takes one model")
+    model = models[0]
+    if memory and text:
+        raise CompileError("--memory and --text exclude each other")
+    if memory:
+        _inspect_memory(Request(models=models, **arguments, as_json=as_json))
+        return
+    if given:
+        options = {parameter.name: parameter.opts[0] for parameter in context.command.params}
+        raise CompileError(f"{options[given[0]]} is for --memory: without it nothing is compiled")
     read = read_file(model, Lenient(OPERATORS))
     if as_json:
         print_json(describe(read))
@@ -39,6 +63,32 @@ def inspect(model: str, text: bool, as_json: bool) -> None:
             print(graph)
     else:
         _print(read)
+
+
+def _inspect_memory(request: Request) -> None:
+    """RAM against instructions, for people or for machines."""
+    request.require_stages()
+    with stoppable():
+        with request.progress:
+            found = curves(request.models[0], request.options(), request.observe)
+        if request.as_json:
+            print_json({"entries": [_describe_curve(curve) for curve in found]})
+            return
+        for curve in found:
+            print_curve(curve)
+
+
+def _describe_curve(curve: Curve) -> dict[str, object]:
+    points = [
+        {
+            **describe_memory(point.memory),
+            "instructions": point.instructions,
+            "instructions_rise": round(point.rise, 6),
+            "taken_by": list(point.taken_by),
+        }
+        for point in curve.points
+    ]
+    return {"symbol": curve.symbol, "points": points, "refusals": list(curve.refusals)}
 
 
 def describe(model: Model) -> dict[str, object]:

@@ -18,6 +18,7 @@ from aot.artefacts import LIBRARY_VERSIONS
 from aot.bundle import Bundle, Entry, Layer
 from aot.graph.ir import Node
 from aot.lower.memory import Memory, Peak
+from aot.memory import Curve
 
 
 def console() -> Console:
@@ -53,7 +54,7 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) 
 
 _NAMED = 5
 """Tensors of a peak that are named."""
-_NUMBERS = ("node", "MACs", "instructions", "per MAC", "count", "cycles", "cycles/MAC", "share")
+_NUMBERS = ("gap", "node", "MACs", "instructions", "per MAC", "count", "cycles", "cycles/MAC", "share")
 
 
 def print_bundle(bundle: Bundle, paths: Sequence[Path]) -> None:
@@ -95,6 +96,26 @@ def print_bundle(bundle: Bundle, paths: Sequence[Path]) -> None:
 def memory_text(memory: Memory, layers: Sequence[Layer]) -> str:
     """How near a workspace is to its lower bound, and what sets its peak."""
     return f"{memory.gap_text}; the peak: {peak_text(memory.peak, layers[memory.peak.layer])}" if memory.peak else memory.gap_text
+
+
+def print_curve(curve: Curve) -> None:
+    """RAM against instructions: a line for each point."""
+    columns = ("workspace bytes", "lower bound bytes", "gap", "instructions", "layers by rows", "taken by", "the peak")
+    rows = [
+        (
+            point.memory.workspace_nbytes,
+            point.memory.lower_bound_nbytes,
+            f"{point.memory.gap:.1%}",
+            f"{point.rise:+.1%}",
+            f"{point.memory.layers_by_rows} in {point.memory.steps} steps" if point.memory.layers_by_rows else "none",
+            ", ".join(point.taken_by),
+            peak_text(point.memory.peak, point.peak_layer) if point.memory.peak and point.peak_layer else "",
+        )
+        for point in curve.points
+    ]
+    console().print(table(f"{curve.symbol}: RAM against instructions, as kernels expect them", columns, rows))
+    for refusal in curve.refusals:
+        say(refusal)
 
 
 def peak_text(peak: Peak, layer: Layer) -> str:
