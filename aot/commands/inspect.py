@@ -44,7 +44,7 @@ def inspect(context: click.Context, models: tuple[str, ...], memory: bool, text:
     The options that say how to compile are for --memory.
     """
     given = [name for name in arguments if context.get_parameter_source(name) is ParameterSource.COMMANDLINE]
-    if len(models) > 1:
+    if len(models) != 1:
         raise CompileError("inspect takes one model")
     model = models[0]
     if memory and text:
