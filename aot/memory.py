@@ -17,7 +17,7 @@ from aot.graph import tflite
 from aot.graph.ops import OPERATORS
 from aot.lower.memory import memory_of
 from aot.lower.segments import expected_instructions
-from aot.lower.select import decide
+from aot.lower.select import decide, promised_flash_nbytes
 from aot.models import names_of
 from aot.planning import Offers, layer_by_layer, offers, plan_programs, tradeoffs
 
@@ -31,13 +31,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Point:
-    """A way to run an entry: its memory, the layer that sets the peak, the instructions that its kernels expect; and the share by which
-    these are above balanced code's that runs layer by layer. taken_by: the options that take it."""
+    """A way to run an entry: its memory, the layer that sets the peak, the instructions that its kernels expect, and the share by which
+    these are above balanced code's that runs layer by layer; bytes of flash more than that, as far as kernels say. taken_by: the options
+    that take it."""
 
     memory: Memory
     peak_layer: Layer | None
     instructions: int
     rise: float
+    flash_nbytes: int
     taken_by: tuple[str, ...]
 
 
@@ -108,7 +110,8 @@ def _points(
             continue
         memory = memory_of(plan, options.io, options.inplace)
         rise = figures[1] / max(_figures(first)[1], 1) - 1
-        found.append(Point(memory, _peak_layer(nodes, plan, memory), figures[1], rise, texts))
+        flash_nbytes = promised_flash_nbytes([plan.schedule.choices]) - promised_flash_nbytes([first.schedule.choices])
+        found.append(Point(memory, _peak_layer(nodes, plan, memory), figures[1], rise, flash_nbytes, texts))
     return tuple(found)
 
 

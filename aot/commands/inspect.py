@@ -84,6 +84,7 @@ def _describe_curve(curve: Curve) -> dict[str, object]:
             **describe_memory(point.memory),
             "instructions": point.instructions,
             "instructions_rise": round(point.rise, 6),
+            "flash_bytes_rise": point.flash_nbytes,
             "taken_by": list(point.taken_by),
         }
         for point in curve.points

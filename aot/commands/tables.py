@@ -100,13 +100,23 @@ def memory_text(memory: Memory, layers: Sequence[Layer]) -> str:
 
 def print_curve(curve: Curve) -> None:
     """RAM against instructions: a line for each point."""
-    columns = ("workspace bytes", "lower bound bytes", "gap", "instructions", "layers by rows", "taken by", "the peak")
+    columns = (
+        "workspace bytes",
+        "lower bound bytes",
+        "gap",
+        "instructions",
+        "flash bytes",
+        "layers by rows",
+        "taken by",
+        "the peak",
+    )
     rows = [
         (
             point.memory.workspace_nbytes,
             point.memory.lower_bound_nbytes,
             f"{point.memory.gap:.1%}",
             f"{point.rise:+.1%}",
+            f"{point.flash_nbytes:+d}",
             f"{point.memory.layers_by_rows} in {point.memory.steps} steps" if point.memory.layers_by_rows else "none",
             ", ".join(point.taken_by),
             peak_text(point.memory.peak, point.peak_layer) if point.memory.peak and point.peak_layer else "",

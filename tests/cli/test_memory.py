@@ -56,7 +56,11 @@ def test_points(capsys: pytest.CaptureFixture[str], by_rows: Bundle) -> None:
     (entry,) = found["entries"]
     points = entry["points"]
     assert entry["symbol"] == "digits_run" and not entry["refusals"]
-    assert points[0]["layers_by_rows"] == 0 and points[0]["instructions_rise"] == 0 and len(points) > 3
+    assert (
+        points[0]["layers_by_rows"] == 0
+        and points[0]["instructions_rise"] == points[0]["flash_bytes_rise"] == 0
+        and len(points) > 3
+    )
     assert [point["workspace_bytes"] for point in points] == sorted((p["workspace_bytes"] for p in points), reverse=True)
     taken = {text: point for point in points for text in point["taken_by"]}
     assert set(taken) == {"balanced", "ram", f"--max-workspace {limit}"}
