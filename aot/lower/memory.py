@@ -152,7 +152,7 @@ def _whole(plan: Plan) -> tuple[list[int], _HeldAt]:
 
     def held(step: int) -> list[Held]:
         here = [life for life in plan.lifetimes if life.first <= step <= life.last and life.nbytes]
-        return [Held(life.name, _label(program, life.name), life.nbytes) for life in here]
+        return [_held(program, life.name, life.nbytes) for life in here]
 
     return needed, held
 
