@@ -113,16 +113,20 @@ def _render(template: str, bundle: Bundle) -> str:
 
 def _entry_view(bundle: Bundle, model: Bundle, entry: Entry) -> dict[str, Any]:
     """An entry of one of the bundle's models as the header template needs it."""
-    prefix = entry.symbol.removesuffix("_run")
+    prefix = entry.prefix
     ports = [_port_view(prefix, "input", i, port) for i, port in enumerate(entry.inputs)]
     ports += [_port_view(prefix, "output", i, port) for i, port in enumerate(entry.outputs)]
-    parameters = [] if bundle.io_in_workspace else [_parameter(port) for port in ports]
-    parameters.append("void *workspace")
+    parameters = (
+        [] if bundle.io_in_workspace else [_parameter(port) for port in ports if not entry.stream or port["role"] == "output"]
+    )
+    parameters.insert(0 if entry.stream else len(parameters), "void *workspace")
     comments = [f"workspace: {prefix.upper()}_WORKSPACE_SIZE bytes, any content before and after."]
     if bundle.shares_workspace:
         whole = f"{bundle.name.upper()}_WORKSPACE_SIZE"
         comments = [f"workspace: the models' own, of {whole} bytes, any content before and after."]
-    if bundle.io_in_workspace:
+    if entry.stream:
+        comments = []
+    elif bundle.io_in_workspace:
         comments.append("Inputs are read from, and outputs left in, the workspace at the offsets above; inputs do not survive.")
         if bundle.shares_workspace:
             comments.append("A run of another model overwrites both: write inputs after it, and read outputs before it.")
@@ -135,8 +139,8 @@ def _entry_view(bundle: Bundle, model: Bundle, entry: Entry) -> dict[str, Any]:
         macro = "CUSTOM" if bundle.functions else "LIBRARY"
         lost = f"outputs and state (call {model.name}_init)" if entry.state_nbytes else "outputs"
         comments.append(f"After {bundle.name.upper()}_ERROR_{macro} {lost} hold nothing useful.")
-    if bundle.weights is not None:
-        parameters.append("const void *weights")
+    weights = ["const void *weights"] * (bundle.weights is not None)
+    parameters += weights
     return {
         "symbol": entry.symbol,
         "prefix": prefix,
@@ -150,6 +154,8 @@ def _entry_view(bundle: Bundle, model: Bundle, entry: Entry) -> dict[str, Any]:
         "ports": ports,
         "parameters": parameters,
         "comments": comments,
+        "stream": entry.stream,
+        "weights": weights,
     }
 
 
@@ -267,6 +273,7 @@ def _describe_entry(entry: Entry) -> dict[str, Any]:
         "outputs": [_describe_port(port) for port in entry.outputs],
         "layers": [_describe_layer(layer) for layer in entry.layers],
         "buffers": _describe_buffers(entry),
+        "stream": _describe_stream(entry),
     }
 
 
@@ -293,6 +300,15 @@ def describe_memory(memory: Memory) -> dict[str, Any]:
             ],
         },
     }
+
+
+def _describe_stream(entry: Entry) -> dict[str, Any] | None:
+    """The functions of an entry whose input comes row by row."""
+    stream = entry.stream
+    if stream is None:
+        return None
+    functions = {"begin": stream.begin, "push_rows": stream.push, "end": stream.end}
+    return {**functions, "rows": stream.rows, "row_bytes": stream.row_nbytes}
 
 
 def _describe_port(port: Port) -> dict[str, Any]:

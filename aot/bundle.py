@@ -72,13 +72,31 @@ class Layer:
 
 
 @dataclass(frozen=True)
+class Stream:
+    """How an entry takes its input row by row: `rows` rows of `row_nbytes` bytes.
+
+    `int BEGIN(void *workspace[, const void *weights])` starts anew, `int PUSH(void *workspace, const T *rows, uint32_t n[, weights])` takes
+    the next n rows, `int END(void *workspace, outputs...[, weights])` leaves the outputs, once all have come. Errors are those of `Entry`,
+    and -4 for rows too many or too few, before anything is touched. local: the function that runs the steps.
+    """
+
+    begin: str
+    push: str
+    end: str
+    local: str
+    rows: int
+    row_nbytes: int
+
+
+@dataclass(frozen=True)
 class Entry:
     """A function of the bundle.
 
     `int SYMBOL(inputs..., outputs..., void *workspace[, void *state][, const void *weights])`; inputs and outputs are absent with
     `--io workspace`, the state where `state_nbytes` is 0. The one that `initialises` is `int SYMBOL(void *state[, const void *weights])`.
     Returns 0; -1 for a null pointer; -2 for a misaligned one, before anything is touched; -3 at once if a function of the firmware
-    failed. `nodes` are the model's, as read. memory: what its workspace is needed for; it numbers `layers`.
+    failed. `nodes` are the model's, as read. memory: what its workspace is needed for; it numbers `layers`. stream: its functions instead,
+    where the input comes row by row; `symbol` is `PUSH` then.
     """
 
     symbol: str
@@ -96,6 +114,17 @@ class Entry:
     state_align: int = 1
     initialises: bool = False
     memory: Memory | None = None
+    stream: Stream | None = None
+
+    @property
+    def prefix(self) -> str:
+        """What the names of its functions begin with."""
+        return self.symbol.removesuffix("_run") if self.stream is None else self.stream.begin.removesuffix("_begin")
+
+    @property
+    def functions(self) -> tuple[str, ...]:
+        """Its global functions."""
+        return (self.symbol,) if self.stream is None else (self.stream.begin, self.stream.push, self.stream.end)
 
 
 @dataclass(frozen=True, repr=False)
@@ -134,6 +163,11 @@ class Bundle:
     def model_of(self, entry: Entry) -> Bundle:
         """The model that an entry is of."""
         return next((model for model in self.models if entry in (*model.entries, model.init)), self)
+
+    @property
+    def streams(self) -> bool:
+        """Whether an entry takes its input row by row."""
+        return any(entry.stream for entry in self.entries)
 
     @property
     def main(self) -> Entry:

@@ -16,7 +16,7 @@ from typing import Literal
 
 from aot.backends import BACKENDS
 from aot.backends.cmsis_nn.library import library_backend, library_call, library_functions, require_free, with_library
-from aot.bundle import Bundle, Entry, Layer, Port, Variant
+from aot.bundle import Bundle, Entry, Layer, Port, Stream, Variant
 from aot.errors import CompileError, located
 from aot.fitting import Attempt, fit
 from aot.graph import tflite
@@ -31,14 +31,17 @@ from aot.graph.shapes import fix_shapes
 from aot.llvm.calls import require_foreign
 from aot.llvm.isolation import isolated
 from aot.llvm.module import EmittedObject, EntrySource, emit_bundle
+from aot.llvm.stream import steps_function
 from aot.lower.build import build_program
 from aot.lower.expose import expose
 from aot.lower.fuse import LOWER_PASSES, LowerPasses, fuse
 from aot.lower.implementation import Backend, Choice, Implementation
-from aot.lower.lifetime import Io
+from aot.lower.lifetime import Io, in_workspace
 from aot.lower.memory import memory_of
 from aot.lower.plan import Plan
 from aot.lower.program import Program
+from aot.lower.pushed import push_input, pushed_buffer
+from aot.lower.rows import row_count, row_nbytes
 from aot.lower.state import StateLayout, initial_program, lay_out_state
 from aot.lower.tradeoff import OPTIMIZE, Goal, Optimize
 from aot.models import names_of, read_files, require_distinct, with_models
@@ -61,6 +64,7 @@ class Options:
     custom: the firmware's C functions by the custom code that they compute (`docs/custom.md`).
     kernels: native (code of our own) or library (calls of CMSIS-NN where it computes the same bytes; back end cmsis-nn; `docs/library.md`).
     share_workspace: several models run one after another in one workspace, as large as the one that needs most.
+    stream_input: the input comes row by row (`NAME_begin`, `NAME_push_rows`, `NAME_end` instead of `NAME_run`), and is not stored as a whole.
     expose: every intermediate buffer becomes a further output (for finding the layer that differs).
     """
 
@@ -80,6 +84,7 @@ class Options:
     custom: Mapping[str, str] = field(default_factory=dict)
     kernels: Literal["native", "library"] = "native"
     share_workspace: bool = False
+    stream_input: bool = False
     expose: bool = False
 
 
@@ -117,6 +122,8 @@ def compile(
     choose("optimize", options.optimize, OPTIMIZE)
     choose("kernels", options.kernels, ("native", "library"))
     observe: Observer = observer or (lambda stage, result: None)
+    if options.stream_input and options.kernels == "library":
+        raise CompileError("--stream-input is for --kernels native: functions of a library need the whole image")
     require_functions(options.custom)
     chosen, backend = resolve_target(options)
     paths = [path] if isinstance(path, str | Path) else list(path)
@@ -251,6 +258,7 @@ def lower(
     observe("build_program", program)
     fused = fuse(program, observe, passes) if options.fuse else program
     check_size(fused)
+    fused = push_input(fused) if options.stream_input else fused
     return expose(fused) if options.expose else fused
 
 
@@ -335,7 +343,8 @@ def ports(program: Program, plan: Plan, target: Target, options: Options) -> tup
     texts = [re.sub(r":0$", "", buffer.label) or role for buffer, role in zip(buffers, roles, strict=True)]
     made = []
     for name, buffer in zip(unique_identifiers(texts, "tensor"), buffers, strict=True):
-        offset = plan.offset_of[program.storage(buffer.name)] if options.io == "workspace" else None
+        placed = in_workspace(program[program.storage(buffer.name)], options.io)
+        offset = plan.offset_of[program.storage(buffer.name)] if placed else None
         align = buffer.dtype.nbytes if target.pointer_bits == 64 else min(4, buffer.dtype.nbytes)
         made.append(Port(name, buffer.label, buffer.dtype, buffer.shape, buffer.quantisation, align, offset))
     return tuple(made[: len(program.inputs)]), tuple(made[len(program.inputs) :])
@@ -349,13 +358,14 @@ def describe_entry(source: EntrySource, emitted: EmittedObject, nodes: tuple[Nod
         describe_layer(nodes, schedule_.program, schedule_.choices[position], symbol)
         for position, symbol in zip(schedule_.kernel_positions, emitted.layer_symbols[source.symbol], strict=True)
     )
+    stream = _stream(source)
     return Entry(
-        symbol=source.symbol,
+        symbol=source.symbol if stream is None else stream.push,
         inputs=source.inputs,
         outputs=source.outputs,
         workspace_nbytes=plan.workspace_nbytes,
         workspace_align=plan.align,
-        stack_nbytes=emitted.stack_nbytes[source.symbol],
+        stack_nbytes=max(emitted.stack_nbytes[function] for function in source.functions),
         scratch_nbytes=max((layer.scratch_nbytes for layer in layers), default=0),
         lower_bound_nbytes=plan.lower_bound_nbytes,
         layers=layers,
@@ -365,7 +375,16 @@ def describe_entry(source: EntrySource, emitted: EmittedObject, nodes: tuple[Nod
         state_align=source.state.align if source.state and source.has_state else 1,
         initialises=source.initialises,
         memory=memory_of(plan, options.io, options.inplace),
+        stream=stream,
     )
+
+
+def _stream(source: EntrySource) -> Stream | None:
+    image = pushed_buffer(source.plan.schedule.program)
+    if image is None:
+        return None
+    begin, push, end = source.functions
+    return Stream(begin, push, end, steps_function(source.prefix), row_count(image), row_nbytes(image))
 
 
 def describe_layer(nodes: tuple[Node, ...], program: Program, choice: Choice, symbol: str = "") -> Layer:

@@ -16,8 +16,9 @@ from aot.fitting import with_less_scratch
 from aot.lower.accumulate import accumulate
 from aot.lower.check import check_plan
 from aot.lower.division import Wish, divide, least_peak, points
-from aot.lower.implementation import Choice
+from aot.lower.implementation import Choice, Implementation
 from aot.lower.place import plan as place
+from aot.lower.pushed import pulled, require_late_outputs
 from aot.lower.schedule import schedule
 from aot.lower.select import (
     Field,
@@ -44,7 +45,7 @@ _WORTH = 0.95
 
 def divides(options: Options) -> bool:
     """Whether layers may run by rows."""
-    wanted = options.optimize == "ram" or options.max_workspace_nbytes is not None
+    wanted = options.optimize == "ram" or options.max_workspace_nbytes is not None or options.stream_input
     return wanted and options.kernels == "native" and not options.expose
 
 
@@ -66,6 +67,19 @@ def with_sums(
     return (divided, found) if peaks[1] < _WORTH * peaks[0] else (program, fields)
 
 
+def with_pulls(program: Program, fields: tuple[Field, ...], target: Target) -> tuple[Field, ...]:
+    """The fields, but for the instruction that takes a pushed input's rows only what makes one row in a step."""
+    found = list(fields)
+    for position in {at for buffer in program.buffers if buffer.pushed for at in program.readers[buffer.name]}:
+        candidates = tuple(one for one in fields[position].candidates if one.rows.count > 1 and one.rows.per_step == 1)
+        if not candidates:
+            answer = GENERIC.claim(program, program.instructions[position], target)
+            assert isinstance(answer, Implementation)
+            candidates = (answer,)
+        found[position] = replace(fields[position], candidates=candidates)
+    return tuple(found)
+
+
 @dataclass(frozen=True)
 class Offers:
     """Programs, what kernels offer for each of their instructions (`usual`: what the options leave of it), and what to choose for."""
@@ -79,6 +93,8 @@ class Offers:
 def offers(programs: Sequence[Program], backends: Sequence[Backend], target: Target, options: Options) -> Offers:
     """What there is to choose from for all entries."""
     every = [survey(program, chosen, GENERIC, target) for program, chosen in zip(programs, backends, strict=True)]
+    if options.stream_input:
+        every = [with_pulls(program, fields, target) for program, fields in zip(programs, every, strict=True)]
     if divides(options):
         found = [with_sums(*each, GENERIC, target, options) for each in zip(programs, every, backends, strict=True)]
         programs, every = [program for program, _ in found], [fields for _, fields in found]
@@ -105,8 +121,9 @@ def plan_choices(
 
 
 def layer_by_layer(program: Program, choices: tuple[Choice, ...], options: Options, observe: Observer) -> Plan:
-    """The plan in which every layer runs whole."""
+    """The plan in which every layer runs whole, but for one that takes the rows of an input as they come."""
     scheduled = schedule(program, choices, io=options.io, inplace=options.inplace)
+    scheduled = pulled(scheduled) if options.stream_input else scheduled
     observe("schedule", scheduled)
     return place(scheduled, io=options.io, inplace=options.inplace)
 
@@ -128,9 +145,9 @@ def wishes(options: Options) -> tuple[Wish, ...]:
     """What layers may run by rows for: the smallest workspace, or one that fits."""
     if not divides(options):
         return ()
-    if options.optimize == "ram":
+    if options.optimize == "ram" or options.max_workspace_nbytes is None:
         return (Wish(float("inf")),)
-    return () if options.max_workspace_nbytes is None else (Wish(limit_nbytes=options.max_workspace_nbytes),)
+    return (Wish(limit_nbytes=options.max_workspace_nbytes),)
 
 
 def offer(program: Program, fields: tuple[Field, ...], options: Options) -> tuple[Field, ...]:
@@ -163,6 +180,8 @@ def plan_programs(
         check_workspace(plan, options)
     if options.share_workspace and options.max_workspace_nbytes is None:
         plans = within_shared(plans, choices, every, options, observe)
+    for plan in plans:
+        require_late_outputs(plan, options.io)
     return plans, promised_flash_nbytes(choices)
 
 

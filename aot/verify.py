@@ -38,13 +38,14 @@ def verify(
     samples: Sequence[Sample],
     where: str,
     progress: Callable[[str, str], None] = lambda task, detail: None,
+    push_rows: int = 1,
 ) -> Verdict:
-    """Run every sample and compare. With state, each run goes on from the one before, the first from NAME_init."""
+    """Run every sample and compare (push_rows: as for `run_bundle`). With state, each run goes on from the one before, the first from NAME_init."""
     mismatches: list[tuple[int, Difference]] = []
     last: RunResult | None = None
     for number, sample in enumerate(samples):
         progress("running", f"sample {number + 1} of {len(samples)}")
-        last = run_bundle(bundle, sample.inputs, where, state=last.state if last else None)
+        last = run_bundle(bundle, sample.inputs, where, state=last.state if last else None, push_rows=push_rows)
         mismatches += [(number, difference) for difference in differences(sample.outputs, last.outputs)]
     if last is None:
         raise ValueError("no samples")
@@ -56,7 +57,7 @@ def first_difference(path: str, options: Options, samples: Sequence[Sample], whe
 
     `samples`: those up to the one that differs, from the initial state on.
     """
-    exposed = replace(options, expose=True, io="caller")
+    exposed = replace(options, expose=True, io="caller", stream_input=False)
     bundle = compile(path, options=exposed)
     plan = bundle.main.plan
     if plan is None:

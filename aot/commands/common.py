@@ -102,6 +102,11 @@ def compile_options(function: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--share-workspace", is_flag=True, help="One workspace for all models, which run one after another (default: one each)."
         ),
+        click.option(
+            "--stream-input",
+            is_flag=True,
+            help="The input image comes row by row (NAME_begin, NAME_push_rows, NAME_end), and is stored nowhere as a whole.",
+        ),
         click.option("--pic", is_flag=True, help="Position-independent code."),
         click.option(
             "--no-fuse",
@@ -140,6 +145,18 @@ def model_option(function: Callable[..., Any]) -> Callable[..., Any]:
     )
 
 
+def push_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    """--push-rows, of the commands that run a bundle."""
+    return click.option(
+        "--push-rows",
+        metavar="N",
+        type=WholeNumber(1, "rows"),
+        default=1,
+        show_default=True,
+        help="With --stream-input: rows that are pushed at a time.",
+    )(function)
+
+
 class Stopped(Exception):
     """--stop-after reached its pass."""
 
@@ -162,6 +179,7 @@ class Request:
     kernels: Literal["native", "library"]
     max_workspace: int | None
     share_workspace: bool
+    stream_input: bool
     pic: bool
     fuse: bool
     inplace: bool
@@ -187,6 +205,7 @@ class Request:
             kernels=self.kernels,
             max_workspace_nbytes=self.max_workspace,
             share_workspace=self.share_workspace,
+            stream_input=self.stream_input,
             position_independent=self.pic,
             fuse=self.fuse,
             inplace=self.inplace,

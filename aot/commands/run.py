@@ -8,12 +8,22 @@ import click
 import numpy as np
 
 from aot.bundle import Bundle
-from aot.commands.common import Request, WholeNumber, compile_options, link_option, load_npz, model_option, print_json, stoppable
+from aot.commands.common import (
+    Request,
+    WholeNumber,
+    compile_options,
+    link_option,
+    load_npz,
+    model_option,
+    print_json,
+    push_option,
+    stoppable,
+)
 from aot.commands.tables import console, table
 from aot.driver import resolve_target
 from aot.errors import CompileError
 from aot.names import choose
-from aot.run import RunResult, place_for, require_functions, run_bundle, where_names
+from aot.run import RunResult, place_for, require_functions, require_pushes, run_bundle, where_names
 from aot.run.linking import link
 from aot.samples import input_arrays, random_inputs
 
@@ -35,6 +45,7 @@ Examples:
 )
 @click.option("--outputs", "outputs_path", metavar="OUT.npz", help="Where to write arrays out0, out1, ...")
 @click.option("--seed", type=WholeNumber(0), default=0, help="Seed of the random input.")
+@push_option
 @link_option
 @model_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object, and nothing else.")
@@ -43,6 +54,7 @@ def run(
     inputs_path: str | None,
     outputs_path: str | None,
     seed: int,
+    push_rows: int,
     objects: tuple[str, ...],
     model_name: str | None,
     as_json: bool,
@@ -65,7 +77,7 @@ def run(
                 if inputs_path is not None
                 else random_inputs(bundle.main, seed)
             )
-            result = run_bundle(bundle, inputs, where or "auto")
+            result = run_bundle(bundle, inputs, where or "auto", push_rows=push_rows)
         if outputs_path is not None:
             _save(outputs_path, result)
         if as_json:
@@ -79,7 +91,9 @@ def check_where(where: str | None, request: Request) -> None:
     if where is not None:
         choose("place to run", where, where_names())
     target, _ = resolve_target(request.options())
-    place_for(target, where or "auto")
+    place = place_for(target, where or "auto")
+    if request.stream_input:
+        require_pushes(place)
 
 
 def figures(bundle: Bundle, result: RunResult) -> dict[str, Any]:

@@ -9,7 +9,17 @@ from typing import Any
 import click
 
 from aot.bundle import Bundle
-from aot.commands.common import Request, WholeNumber, compile_options, link_option, load_npz, model_option, print_json, stoppable
+from aot.commands.common import (
+    Request,
+    WholeNumber,
+    compile_options,
+    link_option,
+    load_npz,
+    model_option,
+    print_json,
+    push_option,
+    stoppable,
+)
 from aot.commands.run import check_where, figures
 from aot.commands.tables import counted, say
 from aot.driver import read_main_graph
@@ -34,6 +44,7 @@ Examples:
 @click.option("--golden", "golden_path", metavar="FILE.npz", help="Compare with this file (in{i}_{k}, out{i}_{k}).")
 @click.option("--samples", type=WholeNumber(1), default=5, show_default=True, help="Random inputs, where there is no golden file.")
 @click.option("--seed", type=WholeNumber(0), default=0, help="Seed of the random inputs.")
+@push_option
 @link_option
 @model_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object, and nothing else.")
@@ -42,6 +53,7 @@ def verify_command(
     golden_path: str | None,
     samples: int,
     seed: int,
+    push_rows: int,
     objects: tuple[str, ...],
     model_name: str | None,
     as_json: bool,
@@ -61,7 +73,7 @@ def verify_command(
         require_functions(bundle, place_for(bundle.target, where or "auto"))
         with request.progress:
             oracle, expected = _expected(request, path, bundle, golden_path, golden, samples, seed)
-            verdict = verify(bundle, oracle, expected, where or "auto", request.progress.stage)
+            verdict = verify(bundle, oracle, expected, where or "auto", request.progress.stage, push_rows)
             culprit = (
                 ""
                 if verdict.passed or objects

@@ -16,7 +16,7 @@ from llvmlite import ir
 from aot.errors import InternalError
 from aot.graph.primitive import Control
 from aot.llvm.constants import BLOCK_ALIGN, Pool, offset_pointer
-from aot.llvm.runs import Numbers, Run, emit_run, find_run
+from aot.llvm.runs import PAUSE, Numbers, Run, emit_run, find_run
 from aot.llvm.types import I8, I32, POINTER, Builder, Value, known_integer
 from aot.lower.blocks import blocks, ends
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from aot.lower.program import Buffer
 
 _FIRST = I32(0)
-NULL_POINTER, MISALIGNED_POINTER, CUSTOM_FAILED = -1, -2, -3
+NULL_POINTER, MISALIGNED_POINTER, CUSTOM_FAILED, WRONG_ROWS = -1, -2, -3, -4
 
 
 def build_entry(
@@ -41,7 +41,7 @@ def build_entry(
         argument.name = f"arg_{name.lstrip('/')}"
     builder = ir.IRBuilder(entry.append_basic_block("entry"))
     _check(builder, entry, source, layout, separate)
-    arguments = _Arguments(builder, layout, pool, dict(zip(names, entry.args)))
+    arguments = Arguments(builder, layout, pool, dict(zip(names, entry.args)))
     _Flow(module, arguments, source, symbols).emit()
     builder.ret(I32(0))
 
@@ -53,7 +53,6 @@ def parameter_names(source: EntrySource, layout: Layout, separate: bool) -> list
 
 
 def _check(builder: Builder, entry: ir.Function, source: EntrySource, layout: Layout, separate: bool) -> None:
-    """Return at once for a null pointer, then for a misaligned one. A pointer to no bytes may be anything."""
     wanted = [(argument, port.align, port.nbytes) for argument, port in zip(entry.args, layout.parameters)]
     rest = iter(entry.args[len(layout.parameters) :])
     if source.has_workspace:
@@ -62,23 +61,28 @@ def _check(builder: Builder, entry: ir.Function, source: EntrySource, layout: La
         wanted.append((next(rest), source.state.align, source.state.nbytes))
     if separate:
         wanted.append((next(rest), BLOCK_ALIGN, 1))
+    check_pointers(builder, layout.pointer_bits, wanted)
+
+
+def check_pointers(builder: Builder, pointer_bits: int, wanted: Sequence[tuple[Value, int, int]]) -> None:
+    """Return at once for a null pointer, then for a misaligned one. wanted: (pointer, alignment, bytes); one to no bytes may be anything."""
     wanted = [each for each in wanted if each[2]]
-    integer = ir.IntType(layout.pointer_bits)
+    integer = ir.IntType(pointer_bits)
     nulls = [builder.icmp_unsigned("==", argument, ir.Constant(POINTER, None)) for argument, _, _ in wanted]
     if nulls:
-        _return_if(builder, functools.reduce(builder.or_, nulls), NULL_POINTER)
+        return_if(builder, functools.reduce(builder.or_, nulls), NULL_POINTER)
     stray = [(builder.ptrtoint(argument, integer), align) for argument, align, _ in wanted if align > 1]
     if stray:
         bits = functools.reduce(builder.or_, [builder.and_(address, integer(align - 1)) for address, align in stray])
-        _return_if(builder, builder.icmp_unsigned("!=", bits, integer(0)), MISALIGNED_POINTER)
+        return_if(builder, builder.icmp_unsigned("!=", bits, integer(0)), MISALIGNED_POINTER)
 
 
-def _return_if(builder: Builder, condition: Value, code: int) -> None:
+def return_if(builder: Builder, condition: Value, code: int) -> None:
     with builder.if_then(condition, likely=False):
         builder.ret(I32(code))
 
 
-class _Arguments:
+class Arguments:
     """Addresses of buffers inside an entry."""
 
     def __init__(self, builder: Builder, layout: Layout, pool: Pool, parameters: Mapping[str, Value]) -> None:
@@ -97,17 +101,18 @@ class _Arguments:
         rows = [self.numbers.at(values, number) for values in _rows(steps)]
         result = self.builder.call(kernel, [*arguments, *constants, *scratch, *rows])
         if result.type == I32:
-            _return_if(self.builder, self.builder.icmp_signed("!=", result, I32(0)), CUSTOM_FAILED)
+            return_if(self.builder, self.builder.icmp_signed("!=", result, I32(0)), CUSTOM_FAILED)
 
-    def loop(self, run: Run, call: Callable[[int, Value], None]) -> None:
-        """Make a run's calls."""
-        used = {place.port for step in run.steps for place in self.layout.arguments(step)}
+    def loop(self, run: Run, call: Callable[[int, Value], None], begin: Callable[[Value], Value] = lambda entry: entry) -> None:
+        """Make a run's calls. begin: as for `emit_run`."""
+        layers = [steps for position, steps in run.layers.items() if position != PAUSE]
+        used = {place.port for steps in layers for step in steps for place in self.layout.arguments(step)}
         self.numbers = Numbers(self.builder)
-        for steps in run.layers.values():
+        for steps in layers:
             places = zip(*map(self.layout.arguments, steps), strict=True)
             for values in (*map(_offsets, places), *_rows(steps)):
                 self.numbers.add(values)
-        emit_run(self.numbers, run, self._constant, self.pointers, {*used, "weights"}, call)
+        emit_run(self.numbers, run, self._constant, self.pointers, {*used, "workspace", "weights"}, call, begin)
 
     def flag(self, name: str) -> Value:
         """A bool buffer of one element, as i1."""
@@ -151,7 +156,7 @@ def _rows(steps: Sequence[Step]) -> tuple[list[int], list[int]]:
 class _Flow:
     """The steps of an entry in order: calls of kernels, and the branches that `Control` asks for."""
 
-    def __init__(self, module: ir.Module, arguments: _Arguments, source: EntrySource, symbols: Mapping[int, str]) -> None:
+    def __init__(self, module: ir.Module, arguments: Arguments, source: EntrySource, symbols: Mapping[int, str]) -> None:
         self.module, self.arguments, self.symbols = module, arguments, symbols
         self.builder = arguments.builder
         self.steps, self.instructions = source.plan.schedule.steps, source.plan.schedule.instructions

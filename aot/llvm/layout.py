@@ -64,7 +64,7 @@ class Layout:
         self.state: Mapping[str, int] = state.offsets if state else {}
         self.state_align = state.align if state else 1
         self.ports = (*inputs, *outputs)
-        self.parameters = () if io_in_workspace else self.ports
+        self.parameters = tuple(port for port in self.ports if port.workspace_offset is None)
         self.port_of: dict[str, int] = {}
         for number, name in enumerate((*self.program.inputs, *self.program.outputs)):
             owner = self.program.storage(name)

@@ -1,8 +1,9 @@
 """From plans to one object file.
 
 Enters: a name, a target, and for each entry its plan and ports. Leaves: `EmittedObject`.
-Invariant: the object holds one global function an entry, local functions and one block of constants; nothing writable. Undefined are
-the firmware's functions that custom operators call, or a library's that layers call, and nothing else.
+Invariant: the object holds one global function an entry (three, where it takes its input row by row), local functions and one block of
+constants; nothing writable. Undefined are the firmware's functions that custom operators call, or a library's that layers call, and
+nothing else.
 Generic and hand-ordered functions are separate LLVM modules until the passes have run; they are then linked and emitted once.
 """
 
@@ -24,6 +25,8 @@ from aot.llvm.layout import Layout
 from aot.llvm.llvm import Compiler
 from aot.llvm.routines import complete
 from aot.llvm.stack import deepest
+from aot.llvm.stream import build_stream, stream_functions
+from aot.lower.pushed import pushed_buffer
 
 if TYPE_CHECKING:
     from aot.bundle import Port
@@ -37,7 +40,7 @@ STYLES: tuple[Style, ...] = ("generic", "ordered")
 
 @dataclass(frozen=True)
 class EntrySource:
-    """An entry to emit: its symbol, plan, and ports in the order of its parameters.
+    """An entry to emit: its symbol (NAME_run), plan, and ports in the order of its parameters.
 
     state: where the bundle's variables lie, if there are any. initialises: the entry fills the state, and needs no workspace.
     """
@@ -48,6 +51,21 @@ class EntrySource:
     outputs: tuple[Port, ...]
     state: StateLayout | None = None
     initialises: bool = False
+
+    @property
+    def prefix(self) -> str:
+        """What the names of its functions begin with."""
+        return self.symbol.removesuffix("_run")
+
+    @property
+    def pushes(self) -> bool:
+        """Whether it takes its input row by row, through several functions."""
+        return pushed_buffer(self.plan.schedule.program) is not None
+
+    @property
+    def functions(self) -> tuple[str, ...]:
+        """Its global functions."""
+        return stream_functions(self.prefix) if self.pushes else (self.symbol,)
 
     @property
     def has_workspace(self) -> bool:
@@ -61,7 +79,7 @@ class EntrySource:
 
 @dataclass(frozen=True)
 class EmittedObject:
-    """The object and what was measured on it. `layer_symbols` and `stack_nbytes`: by entry symbol.
+    """The object and what was measured on it. `layer_symbols`: by entry symbol; `stack_nbytes`: by global function.
 
     code_nbytes, weights_nbytes: what code, and weights with tables, take in flash. weights: the block, if it is not in the object.
     function_nbytes: code size of each function. stack_nbytes: bound over all call paths of the entry, its own frame included.
@@ -100,7 +118,7 @@ def emit_bundle(
     assembly = _Assembly(name, target, weights == "separate", io == "workspace")
     layers = {source.symbol: assembly.add(source) for source in sources}
     compiler = Compiler(target, position_independent)
-    exported = [source.symbol for source in sources]
+    exported = [function for source in sources for function in source.functions]
     linked = compiler.link(assembly.modules(compiler), exported)
     finished = complete(compiler, linked, exported, assembly.ordered, name, assembly.functions)
     code = elf.finish(finished.emission.object, bare_metal=not (target.is_host or "linux" in target.triple))
@@ -141,7 +159,8 @@ class _Assembly:
             symbols[position] = f"{self.name}_k{self.count:02d}"
             self.count += 1
             self._kernel(symbols[position], position, source.plan, layout)
-        build_entry(self.main, source, layout, symbols, self.pool, self.separate)
+        build = build_stream if source.pushes else build_entry
+        build(self.main, source, layout, symbols, self.pool, self.separate)
         return tuple(symbols.values())
 
     def _kernel(self, symbol: str, position: int, plan: Plan, layout: Layout) -> None:

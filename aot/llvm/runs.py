@@ -23,6 +23,8 @@ from aot.lower.program import Buffer
 
 FEWEST = 6
 """Calls that a loop must save to be one."""
+PAUSE = -1
+"""Position of a step that makes nothing."""
 _DTYPES = (DType.UINT8, DType.UINT16, DType.INT16, DType.INT32)
 
 
@@ -51,6 +53,11 @@ class Run:
             counts[step.position] += 1
         return tuple(found)
 
+    @property
+    def table(self) -> list[int]:
+        """The entries one after the other, and one that ends them."""
+        return [*(number for entry in self.entries for number in entry), len(self.layers), 0]
+
 
 def find_run(steps: Sequence[Step]) -> Run | None:
     """The steps from the first to the last that is one of several of its layer, if they are worth a loop."""
@@ -66,11 +73,14 @@ class Numbers:
     """What differs between the steps of a layer, as numbers in one table, or computed where they lie on a line.
 
     Enters: the values of each number, in the order of the layer's steps. `start` is the table's first byte at run time.
+    `cursor`: in a loop, the entry of the table that says which step is made; `done`: the block after it.
     """
 
     def __init__(self, builder: Builder) -> None:
         self.builder = builder
         self.start: Value = None
+        self.cursor: Value = None
+        self.done: Any = None
         self.bytes = bytearray()
         self.offsets: dict[tuple[int, ...], int] = {}
 
@@ -140,18 +150,20 @@ def emit_run(
     pointers: MutableMapping[Any, Value],
     used: Collection[Any],
     call: Callable[[int, Value], None],
+    begin: Callable[[Value], Value] = lambda entry: entry,
 ) -> None:
     """The loop: `call(position, number)` emits that step of a layer; `place` gives the address of a constant.
 
+    begin: where in the table to begin, of the address of its first entry. After the loop, and at `numbers.done`, which `call` may branch
+    to, `numbers.cursor` is the entry whose step was not made.
     pointers: what addresses are made from, `used` those that the run needs. In each turn they are values that LLVM can't know; else it
     would compute all addresses of all layers before the loop, and keep them on the stack.
     """
     builder, before = numbers.builder, numbers.builder.block
     layers = list(run.layers)
-    entries = [*(number for entry in run.entries for number in entry), len(layers), 0]
-    dtype, first = smallest(entries), numbers.append(entries)
+    dtype, first = smallest(run.table), numbers.append(run.table)
     numbers.start = place(numbers.table())
-    cursors = {"cursor": offset_pointer(builder, numbers.start, first), "start": numbers.start}
+    cursors = {"cursor": begin(offset_pointer(builder, numbers.start, first)), "start": numbers.start}
     carried = {**cursors, **{key: pointer for key, pointer in pointers.items() if key in used}}
     again, never, done = (builder.append_basic_block(name) for name in ("step", "never", "finished"))
     builder.branch(again)
@@ -162,6 +174,7 @@ def emit_run(
     held = {key: _unknown(builder, phi) for key, phi in phis.items()}
     pointers.update({key: pointer for key, pointer in held.items() if key in pointers})
     numbers.start = held["start"]
+    numbers.cursor, numbers.done = held["cursor"], done
     layer, number = (load(builder, offset_pointer(builder, held["cursor"], at * dtype.nbytes), dtype) for at in range(2))
     held["cursor"] = offset_pointer(builder, held["cursor"], 2 * dtype.nbytes)
     choice = builder.switch(layer, never)

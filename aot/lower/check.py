@@ -17,7 +17,7 @@ from aot.errors import InternalError
 from aot.graph.expr import Affine, Load
 from aot.graph.primitive import Call, Control, Map, store_of
 from aot.lower.blocks import loops, trace
-from aot.lower.plan import scratch_name
+from aot.lower.plan import PROGRESS, PROGRESS_NBYTES, scratch_name
 from aot.lower.rows import row_count, row_nbytes, step_rows
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ def check_plan(plan: Plan) -> None:
         for name in replay.local.get(position, ()):
             replay.written.pop(name, None)
     replay.check_end()
+    replay.check_arrival()
 
 
 class _Replay:
@@ -248,6 +249,20 @@ class _Replay:
             if any(_meet(span, extent) for extent in self.extents(step, other, touched_bytes)):
                 raise InternalError(f"{where}: its scratch lies on %{other}")
         self.owner[span.start : span.stop] = SCRATCH
+
+    def check_arrival(self) -> None:
+        """The rows of a pushed input are read one by one, each once; and nothing was stored where the run's progress is kept."""
+        for name in (buffer.name for buffer in self.program.buffers if buffer.pushed):
+            read = []
+            for step in self.plan.schedule.steps:
+                chosen = self.plan.schedule.implementation(step)
+                if name in self.storages(chosen.reads):
+                    read.append(step_rows(self.program, chosen, name, step.y0, step.y1))
+            if read != [range(row, row + 1) for row in range(row_count(self.program[name]))]:
+                raise InternalError(f"the rows of %{name} are not read one by one, each once, in order")
+            offset = self.plan.offset_of[PROGRESS]
+            if (self.owner[offset : offset + PROGRESS_NBYTES] != NOBODY).any():
+                raise InternalError("something lies where the progress of the run is kept")
 
     def check_end(self) -> None:
         """Every instruction ran, all of its rows in order, and every output is whole."""

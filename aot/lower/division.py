@@ -62,7 +62,7 @@ class Ways:
     def __init__(self, whole: Plan, io: Io, inplace: bool, others: Sequence[Sequence[Implementation]]) -> None:
         self.schedule, self.inplace = whole.schedule, inplace
         self.io: Io = io
-        order = [step.position for step in self.schedule.steps]
+        order = list(dict.fromkeys(step.position for step in self.schedule.steps))
         chosen = Layers(self.schedule.program, [choice.implementation for choice in self.schedule.choices], order, io, inplace)
         self.variants = Variants(chosen, others)
         starts = {id(each): each for each in (chosen, self.variants.leaner(chosen) if others else chosen)}.values()
@@ -152,7 +152,7 @@ def _divisions(divisions: Divisions) -> list[Segments]:
 
 def least_peak(schedule: Schedule, io: Io, inplace: bool = True) -> int:
     """The smallest peak that any division of a layer-by-layer schedule has, in bytes alive."""
-    order = [step.position for step in schedule.steps]
+    order = list(dict.fromkeys(step.position for step in schedule.steps))
     layers = Layers(schedule.program, [choice.implementation for choice in schedule.choices], order, io, inplace)
     if any(isinstance(one, Control) for one in schedule.program.instructions):
         return max(map(layers.whole_peak, range(len(layers.layers))), default=0)

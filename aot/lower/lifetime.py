@@ -37,8 +37,8 @@ class Use:
 
 
 def in_workspace(buffer: Buffer, io: Io) -> bool:
-    """Whether a storage is placed in the workspace (constants, state and, with io `caller`, inputs and outputs are not)."""
-    return buffer.role in (("temporary", "input", "output") if io == "workspace" else ("temporary",))
+    """Whether a storage is placed in the workspace (constants, state, a pushed input and, with io `caller`, inputs and outputs are not)."""
+    return not buffer.pushed and buffer.role in (("temporary", "input", "output") if io == "workspace" else ("temporary",))
 
 
 def use_of(program: Program, implementation: Implementation, io: Io) -> Use:
@@ -65,7 +65,7 @@ def lifetimes(schedule: Schedule, io: Io, align: int = 4) -> tuple[Lifetime, ...
     program, spans = schedule.program, dict[str, tuple[int, int]]()
     end = max(len(schedule.steps) - 1, 0)
     if io == "workspace":
-        spans = {program.storage(name): (0, 0) for name in program.inputs}
+        spans = {program.storage(name): (0, 0) for name in program.inputs if not program[name].pushed}
     for number, step in enumerate(schedule.steps):
         for name in use_of(program, schedule.implementation(step), io).touched:
             spans[name] = (spans.get(name, (number, number))[0], number)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from aot.lower.lifetime import alignment, in_workspace
-from aot.lower.plan import scratch_name
+from aot.lower.plan import PROGRESS, PROGRESS_NBYTES, scratch_name
 from aot.lower.rows import row_count, row_nbytes, step_rows
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class RowUse:
         self.spans: dict[str, list[tuple[int, int]]] = {}
         end = len(schedule.steps)
         if io == "workspace":
-            for name in map(self.program.storage, self.program.inputs):
+            for name in (name for name in map(self.program.storage, self.program.inputs) if not self.program[name].pushed):
                 self.spans[name] = [(0, 0)] * row_count(self.program[name])
         for number, step in enumerate(schedule.steps):
             for name, rows in self.touched(step).items():
@@ -110,6 +110,9 @@ def pieces(schedule: Schedule, io: Io, scattered: Collection[str], align: int = 
             number[name, None] = len(found)
             found.append(Piece(name, None, buffer.nbytes, least, _runs(spans, nbytes)))
     found += _scratch(schedule, align)
+    if any(buffer.pushed for buffer in program.buffers):
+        parts = (Part(0, PROGRESS_NBYTES, 0, len(schedule.steps)),)
+        found.append(Piece(PROGRESS, None, PROGRESS_NBYTES, max(align, PROGRESS_NBYTES), parts))
     return tuple(found), tuple(_shares(schedule, use, number))
 
 

@@ -139,6 +139,11 @@ class Plan:
         return "\n".join(lines)
 
 
+PROGRESS = "input.progress"
+"""Name of the word that says how far a run has come whose input is pushed: it lies in the workspace from the first step to the last."""
+PROGRESS_NBYTES = 4
+
+
 def row_name(storage: str, row: int) -> str:
     """Name of a row of a storage that lies scattered."""
     return f"{storage}[{row}]"

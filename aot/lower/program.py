@@ -29,7 +29,8 @@ class Buffer:
 
     A view has its base's size in bytes (a reshape), or is a window: the bytes from `offset` on, moved by `slide[k]` bytes with each
     turn of the k-th `repeat` around it (the outermost first). Roles: `input` and `output` are the caller's; `constant` has `data`;
-    `state` is the caller's too, and keeps its content from one run to the next (`initial`: before the first).
+    `state` is the caller's too, and keeps its content from one run to the next (`initial`: before the first). pushed: an input whose rows
+    the caller hands over one after the other (`pushed.py`).
     """
 
     name: str
@@ -44,6 +45,7 @@ class Buffer:
     offset: int = 0
     slide: tuple[int, ...] = ()
     initial: np.ndarray | None = None
+    pushed: bool = False
 
     @property
     def size(self) -> int:

@@ -164,7 +164,8 @@ def scheduled(schedule: Schedule, layers: Layers, segments: Segments) -> Schedul
     by_rows: set[int] = set()
     for part in segments.parts:
         if part.walk is None:
-            steps += [schedule.steps[number] for number in range(part.first, part.end)]
+            whole = [layers.order[number] for number in range(part.first, part.end)]
+            steps += [step for step in schedule.steps if step.position in whole]
             continue
         by_rows.update(range(part.first, part.end))
         for number, at in part.walk.steps:

@@ -18,9 +18,19 @@ from aot.run.result import RunResult
 from aot.run.trace import Tracing
 from aot.target import Target
 
-__all__ = ["RunResult", "default_where", "initial_state", "place_for", "require_functions", "run_bundle", "where_names"]
+__all__ = [
+    "RunResult",
+    "default_where",
+    "initial_state",
+    "place_for",
+    "require_functions",
+    "require_pushes",
+    "run_bundle",
+    "where_names",
+]
 
 _WHERE = ("host", "unicorn", "qemu", "renode")
+_PUSHES = ("host", "unicorn")
 
 
 def where_names() -> tuple[str, ...]:
@@ -59,12 +69,14 @@ def run_bundle(
     state: bytes | None = None,
     functions: Mapping[str, Function] | None = None,
     tracing: Tracing = "none",
+    push_rows: int = 1,
 ) -> RunResult:
     """Run an entry (the main one) once, on the inputs in the entry's order, each with its port's shape and dtype.
 
     where: auto, host, unicorn, qemu, renode. limit: instructions after which the code counts as hung.
     state: what the run before left (`RunResult.state`); None: NAME_init is run first, at the same place.
     functions: Python functions in the place of the firmware's, by their C names; on the host alone.
+    push_rows: rows that are pushed at a time, where the entry takes its input row by row.
     tracing: what else Unicorn is to record of the run (`RunResult.trace`); on QEMU it asks for instructions layer by layer.
     CompileError: firmware functions that are missing here, inputs that do not fit, a place that does not suit the target or is not installed.
     InternalError: the code accessed memory outside its buffers, broke the call standard, hung, or returned an error.
@@ -73,16 +85,24 @@ def run_bundle(
     bundle = bundle.model_of(entry)
     place = place_for(bundle.target, where)
     require_functions(bundle, place, functions or {})
+    if entry.stream:
+        require_pushes(place)
     limit = limit or 1_000_000_000 + 2_000 * sum(layer.macs for layer in entry.layers)
     if takes_state(entry):
         held = initial_state(bundle, where, functions) if state is None else state
         if len(held) != entry.state_nbytes:
             raise CompileError(f"the state given has {len(held)} bytes, that of {bundle.name} has {entry.state_nbytes}")
         inputs = [*inputs, np.frombuffer(held, np.uint8)]
-    result = _run(place, bundle, entry, inputs, limit, functions or {}, tracing)
+    result = _run(place, bundle, entry, inputs, limit, functions or {}, tracing, push_rows)
     if not entry.state_nbytes:
         return result
     return replace(result, outputs=result.outputs[:-1], state=result.outputs[-1].tobytes())
+
+
+def require_pushes(place: str) -> None:
+    """CompileError if rows of an input can't be pushed at this place."""
+    if place not in _PUSHES:
+        raise CompileError(f"an input that comes row by row can't be pushed on {place}", hint=f"use --on {' or '.join(_PUSHES)}")
 
 
 def require_functions(bundle: Bundle, place: str, functions: Collection[str] = ()) -> None:
@@ -112,16 +132,17 @@ def _run(
     limit: int,
     functions: Mapping[str, Function],
     tracing: Tracing,
+    push_rows: int,
 ) -> RunResult:
     """Run an entry at a place; for one with state its bytes are the last of the inputs, and of the outputs."""
     if place == "host":
         from aot.run import host
 
-        return host.run(bundle, entry, inputs, functions)
+        return host.run(bundle, entry, inputs, functions, push_rows)
     if place == "unicorn":
         from aot.run import emulate
 
-        return emulate.run(bundle, entry, inputs, limit, tracing)
+        return emulate.run(bundle, entry, inputs, limit, tracing, push_rows)
     if place == "qemu":
         from aot.run import qemu
 

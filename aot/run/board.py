@@ -50,7 +50,7 @@ def run_board(
     """Run the entry twice. output: how the firmware hands memory over, given a folder. mpu_regions: of an Armv8-M (0: not used)."""
     calls = []
     for at_end, seed, guard in ((True, 1, 0xA5), (False, 2, 0x3C)):
-        regions = memory.arguments(bundle, entry, inputs, seed)
+        regions, _ = memory.arguments(bundle, entry, inputs, seed)
         layout = lay_out(bundle, entry, regions, _grid(bundle.target), at_end=at_end, guard=guard)
         with tempfile.TemporaryDirectory(prefix="aot-") as folder:
             protect = _protects(bundle.target, layout, mpu_regions)
@@ -92,7 +92,7 @@ class _Call:
 
     def check_memory(self) -> None:
         """InternalError if the call returned an error, did not preserve a register, or changed a byte that it may not write."""
-        check_return(self.entry, self.report.code, {**SAVED, "sp": self.layout.stack_pointer}, self.report.registers)
+        check_return(self.entry.symbol, self.report.code, {**SAVED, "sp": self.layout.stack_pointer}, self.report.registers)
         base = self.made.ram[0]
         same = np.frombuffer(self.made.ram[1], np.uint8) == np.frombuffer(self.held, np.uint8)
         same[: firmware.REPORT_NBYTES] = True

@@ -20,7 +20,7 @@ from aot.errors import CompileError, InternalError
 from aot.run import memory
 from aot.run.hooks import Watch, compiled_hooks
 from aot.run.layout import SAVED, Grid, Layout, check_return, check_stack, describe_layer, lay_out, owners_of
-from aot.run.memory import Placed
+from aot.run.memory import ROWS, Call, Placed
 from aot.run.recorder import Recorder, compiled_recorder
 from aot.run.result import RunResult
 from aot.run.trace import Trace, Tracing
@@ -32,18 +32,21 @@ _STOP = 0x1000
 _CHECKED = 3_000_000  # instructions whose accesses' alignment is checked, which slows them down tenfold
 
 
-def run(bundle: Bundle, entry: Entry, inputs: Sequence[np.ndarray], limit: int, tracing: Tracing = "none") -> RunResult:
+def run(
+    bundle: Bundle, entry: Entry, inputs: Sequence[np.ndarray], limit: int, tracing: Tracing = "none", push_rows: int = 1
+) -> RunResult:
     """Run the entry twice, with regions at the ends and at the starts of pages, and with other garbage in outputs and workspace.
 
     A third run checks only the alignment of its accesses, which are hooked for that; its regions are aligned no better than the
-    bundle asks for. tracing: what the first run records.
+    bundle asks for. tracing: what the first run records. push_rows: rows that are pushed at a time, where the entry takes them so.
     """
     unicorn = _unicorn()
 
     def machine(at_end: bool, seed: int, guard: int, astray: bool = False) -> _Machine:
-        regions = memory.arguments(bundle, entry, inputs, seed)
-        layout = lay_out(bundle, entry, regions, _GRID, at_end=at_end, guard=guard, astray=astray)
-        return _Machine(unicorn, bundle.target, entry, layout, limit)
+        regions, calls = memory.arguments(bundle, entry, inputs, seed, push_rows)
+        passed = calls[-1].arguments
+        layout = lay_out(bundle, entry, regions, _GRID, at_end=at_end, guard=guard, astray=astray, passed=passed)
+        return _Machine(unicorn, bundle.target, entry, layout, limit, calls, at_end)
 
     machines = (machine(True, 1, 0xA5), machine(False, 2, 0x3C))
     machines[0].record(tracing)
@@ -74,12 +77,23 @@ def _allows_unaligned(target: Target) -> bool:
 
 
 class _Machine:
-    """One Unicorn engine, the memory of one run, and what was measured."""
+    """One Unicorn engine, the memory of one run, and what was measured. at_end: rows lie at the end of their region."""
 
-    def __init__(self, unicorn: ModuleType, target: Target, entry: Entry, layout: Layout, limit: int) -> None:
+    def __init__(
+        self,
+        unicorn: ModuleType,
+        target: Target,
+        entry: Entry,
+        layout: Layout,
+        limit: int,
+        calls: Sequence[Call],
+        at_end: bool,
+    ) -> None:
         from unicorn import arm_const
 
         self._unicorn, self._const, self._entry, self._layout, self._limit = unicorn, arm_const, entry, layout, limit
+        self._calls, self._at_end = calls, at_end
+        self._placed = {placed.region.name: placed for placed in layout.arguments}
         self._fault: tuple[int, int, int] | None = None
         self._recorder: Recorder | None = None
         self._tracing: Tracing = "none"
@@ -105,7 +119,7 @@ class _Machine:
         self._add_hook(unicorn.UC_HOOK_BLOCK, compiled_hooks()["block"])
 
     def record(self, tracing: Tracing) -> None:
-        """Record the next call."""
+        """Record the run."""
         if tracing == "none":
             return
         layout, kinds = self._layout, self._unicorn.UC_HOOK_MEM_READ
@@ -121,42 +135,56 @@ class _Machine:
         return None if self._recorder is None else self._recorder.trace(self._tracing == "flash")
 
     def call(self) -> None:
-        """Call the entry; InternalError where it faults or runs too long."""
-        problem = ""
-        try:
-            self._start(self._limit)
-        except self._unicorn.UcError as error:
-            problem = self._explain(error)
-        if problem:
-            self._raise(problem, self._fault[1] if self._fault else None, self._read("pc"))
-        if self._watch.state.left < 0:
-            self._raise(f"still running after {self._limit} instructions", None, self._read("pc"))
-        self._watch.check()
+        """Make the calls of a run; InternalError where one faults, fails or runs too long."""
+        self._watch.state.left = self._limit
+        for each in self._calls:
+            problem = ""
+            try:
+                self._start(each)
+            except self._unicorn.UcError as error:
+                problem = self._explain(error)
+            if problem:
+                self._raise(problem, self._fault[1] if self._fault else None, self._read("pc"))
+            if self._watch.state.left < 0:
+                self._raise(f"still running after {self._limit} instructions", None, self._read("pc"))
+            self._watch.check()
+            saved = self._saved()
+            check_return(each.symbol, self._read("r0"), saved, {name: self._read(name) for name in saved})
 
     def check_alignment(self) -> None:
-        """Call the entry; InternalError where one of its first accesses is unaligned as the core does not allow."""
+        """Make the calls; InternalError where one of their first accesses is unaligned as the core does not allow."""
         kinds = self._unicorn.UC_HOOK_MEM_READ | self._unicorn.UC_HOOK_MEM_WRITE
         self._add_hook(kinds, compiled_hooks()["access"])
-        with contextlib.suppress(self._unicorn.UcError):  # `call` reports what goes wrong without the hook
-            self._start(min(_CHECKED, self._limit))
         state = self._watch.state
+        state.left = min(_CHECKED, self._limit)
+        with contextlib.suppress(self._unicorn.UcError):  # `call` reports what goes wrong without the hook
+            for each in self._calls:
+                if state.left >= 0 and not state.fault:
+                    self._start(each)
         if state.fault:
             self._raise(f"an unaligned access of {state.fault_nbytes} bytes at {state.fault:#x}", state.fault, state.fault_pc)
 
-    def _start(self, limit: int) -> None:
-        """Run from the entry to its return, or for `limit` instructions."""
-        entry = self._layout.image.by_name.get(self._entry.symbol)
-        if entry is None:
-            raise InternalError(f"the object has no function {self._entry.symbol}")
-        self._set_registers()
-        self._watch.state.left = limit
-        self._engine.emu_start(entry.address | 1, _STOP)
+    def _start(self, call: Call) -> None:
+        """Run a function to its return, or until too many instructions have run."""
+        function = self._layout.image.by_name.get(call.symbol)
+        if function is None:
+            raise InternalError(f"the object has no function {call.symbol}")
+        self._set_registers([self._value(one, call) for one in call.arguments[:4]])
+        self._engine.emu_start(function.address | 1, _STOP)
+
+    def _value(self, argument: str | int, call: Call) -> int:
+        """What is passed for an argument; rows are put in their place."""
+        if not isinstance(argument, str):
+            return argument
+        if argument != ROWS:
+            return self._placed[argument].address
+        self._placed[ROWS], address = self._placed[ROWS].with_rows(call.rows, self._at_end)
+        self._engine.mem_write(self._placed[ROWS].start, self._placed[ROWS].image)
+        return address
 
     def check(self) -> None:
-        """InternalError if registers, return code or the guard around a region are not as they must be."""
-        saved = self._saved()
-        check_return(self._entry, self._read("r0"), saved, {name: self._read(name) for name in saved})
-        for placed in self._layout.all:
+        """InternalError if the guard around a region is not as it must be."""
+        for placed in (self._layout.code, self._layout.rodata, self._layout.stack, *self._placed.values()):
             placed.check(self._pages(placed))
 
     def contents(self) -> list[bytes]:
@@ -197,11 +225,11 @@ class _Machine:
         self._fault = (kind, address, nbytes)
         return False
 
-    def _set_registers(self) -> None:
+    def _set_registers(self, arguments: Sequence[int]) -> None:
         for name, value in self._saved().items():
             self._write(name, value)
-        for number, placed in enumerate(self._layout.arguments[:4]):
-            self._write(f"r{number}", placed.address)
+        for number, value in enumerate(arguments):
+            self._write(f"r{number}", value)
         self._write("lr", _STOP | 1)
 
     def _saved(self) -> dict[str, int]:

@@ -16,24 +16,28 @@ from aot.bundle import Bundle, Entry
 from aot.errors import InternalError
 from aot.run import memory
 from aot.run.callbacks import Callbacks, Function
-from aot.run.memory import Placed
+from aot.run.memory import ROWS, Call, Placed
 from aot.run.result import RunResult
 
 _GUARD_NBYTES = 4096
 NO_FUNCTIONS: Mapping[str, Function] = {}
 
 
-def run(bundle: Bundle, entry: Entry, inputs: Sequence[np.ndarray], functions: Mapping[str, Function] = NO_FUNCTIONS) -> RunResult:
-    """Load the object, call the entry twice with other garbage in outputs and workspace, and compare.
+def run(
+    bundle: Bundle,
+    entry: Entry,
+    inputs: Sequence[np.ndarray],
+    functions: Mapping[str, Function] = NO_FUNCTIONS,
+    push_rows: int = 1,
+) -> RunResult:
+    """Load the object, run the entry twice with other garbage in outputs and workspace, and compare.
 
+    push_rows: rows that are pushed at a time, where the entry takes its input so.
     functions: what the object calls of the firmware, by name. What one of them raises is raised here.
     """
     callbacks = Callbacks({name: functions[name] for name in bundle.functions})
     engine = _load(bundle.object, callbacks.addresses)
-    address = engine.get_function_address(entry.symbol)
-    if not address:
-        raise InternalError(f"the object has no function {entry.symbol}")
-    first, second = (_call(bundle, entry, inputs, address, seed, callbacks) for seed in (1, 2))
+    first, second = (_run(bundle, entry, inputs, engine, seed, callbacks, push_rows) for seed in (1, 2))
     memory.same_outputs(entry, first, second)
     return RunResult(first, None, None, None, "host")
 
@@ -51,25 +55,45 @@ def _load(data: bytes, symbols: Mapping[str, int]) -> binding.ExecutionEngine:
     return engine
 
 
-def _call(
-    bundle: Bundle, entry: Entry, inputs: Sequence[np.ndarray], address: int, seed: int, callbacks: Callbacks
+def _run(
+    bundle: Bundle,
+    entry: Entry,
+    inputs: Sequence[np.ndarray],
+    engine: binding.ExecutionEngine,
+    seed: int,
+    callbacks: Callbacks,
+    push_rows: int,
 ) -> tuple[np.ndarray, ...]:
-    """One call: the outputs. InternalError if it returned an error, or wrote outside its regions."""
-    regions = memory.arguments(bundle, entry, inputs, seed)
+    """One run: the outputs. InternalError if a call returned an error, or wrote outside its regions."""
+    regions, calls = memory.arguments(bundle, entry, inputs, seed, push_rows)
     keep = [np.empty(region.nbytes + 2 * _GUARD_NBYTES + 2 * region.align, np.uint8) for region in regions]
-    placed = [_placed(region, block, seed) for region, block in zip(regions, keep, strict=True)]
-    for one in placed:
+    placed = {region.name: _placed(region, block, seed) for region, block in zip(regions, keep, strict=True)}
+    for one in placed.values():
         ctypes.memmove(one.start, one.image, one.end - one.start)
-    function = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * len(placed))(address)
-    code = function(*(one.address for one in placed))
-    if callbacks.raised is not None:
-        raise callbacks.raised
-    pages = [ctypes.string_at(one.start, one.end - one.start) for one in placed]
-    for one, held in zip(placed, pages, strict=True):
-        one.check(held)
-    if code:
-        raise InternalError(f"{entry.symbol} returned {code}")
-    return memory.outputs(bundle, entry, [one.content(held) for one, held in zip(placed, pages, strict=True)])
+    for call in calls:
+        code = _call(engine, call, placed, at_end=seed == 1)
+        if callbacks.raised is not None:
+            raise callbacks.raised
+        pages = {name: ctypes.string_at(one.start, one.end - one.start) for name, one in placed.items()}
+        for name, one in placed.items():
+            one.check(pages[name])
+        if code:
+            raise InternalError(f"{call.symbol} returned {code}")
+    return memory.outputs(bundle, entry, [one.content(pages[name]) for name, one in placed.items()])
+
+
+def _call(engine: binding.ExecutionEngine, call: Call, placed: dict[str, Placed], at_end: bool) -> int:
+    """What a function returns. Rows are put in their place before: at the end of their region or at its start."""
+    function = engine.get_function_address(call.symbol)
+    if not function:
+        raise InternalError(f"the object has no function {call.symbol}")
+    addresses = {name: one.address for name, one in placed.items()}
+    if ROWS in call.arguments:
+        placed[ROWS], addresses[ROWS] = placed[ROWS].with_rows(call.rows, at_end)
+        ctypes.memmove(placed[ROWS].start, placed[ROWS].image, placed[ROWS].end - placed[ROWS].start)
+    types = [ctypes.c_void_p if isinstance(one, str) else ctypes.c_uint32 for one in call.arguments]
+    values = [addresses[one] if isinstance(one, str) else one for one in call.arguments]
+    return ctypes.CFUNCTYPE(ctypes.c_int, *types)(function)(*values)
 
 
 def _placed(region: memory.Region, block: np.ndarray, seed: int) -> Placed:

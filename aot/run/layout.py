@@ -73,9 +73,18 @@ class Layout:
 
 
 def lay_out(
-    bundle: Bundle, entry: Entry, regions: Sequence[Region], grid: Grid, *, at_end: bool, guard: int, astray: bool = False
+    bundle: Bundle,
+    entry: Entry,
+    regions: Sequence[Region],
+    grid: Grid,
+    *,
+    at_end: bool,
+    guard: int,
+    astray: bool = False,
+    passed: Sequence[str | int] | None = None,
 ) -> Layout:
-    """Place everything; CompileError if memory is too small. astray: what is passed to the entry is aligned no better than asked."""
+    """Place everything; CompileError if memory is too small. astray: what is passed to the entry is aligned no better than asked.
+    passed: names of regions, as far as some are not passed to the function that takes most."""
     unlinked = object_file(bundle.object)
 
     def alone(region: Region, base: int) -> Placed:
@@ -91,7 +100,8 @@ def lay_out(
     )
     in_ram = regions if bundle.weights is None else regions[:-1]
     placed = (*place(in_ram, grid.ram[0], page=grid.page, gap=grid.gap, at_end=at_end, guard=guard, astray=astray), *weights)
-    pushed = b"".join(one.address.to_bytes(4, "little") for one in placed[4:])
+    given = [one for one in placed if passed is None or one.region.name in passed]
+    pushed = b"".join(one.address.to_bytes(4, "little") for one in given[4:])
     pushed += bytes(-len(pushed) % 8)
     free = -(-(entry.stack_nbytes + _STACK_MARGIN) // 8) * 8
     end_of_arguments = placed[len(in_ram) - 1].end
@@ -105,15 +115,15 @@ def lay_out(
     return Layout(image, code.holding(image.code), rodata.holding(image.rodata), stack, stack.address + free, placed)
 
 
-def check_return(entry: Entry, code: int, saved: dict[str, int], now: dict[str, int]) -> None:
-    """InternalError if the entry returned an error (`code`), or did not preserve a register. `saved`, `now`: before and after."""
+def check_return(symbol: str, code: int, saved: dict[str, int], now: dict[str, int]) -> None:
+    """InternalError if a function returned an error (`code`), or did not preserve a register. `saved`, `now`: before and after."""
     for name, value in saved.items():
         if name == "sp" and now[name] != value:
-            raise InternalError(f"{entry.symbol} returned with a stack pointer {now[name] - value} bytes off")
+            raise InternalError(f"{symbol} returned with a stack pointer {now[name] - value} bytes off")
         if now[name] != value:
-            raise InternalError(f"{entry.symbol} did not preserve {name}: {value:#x} became {now[name]:#x}")
+            raise InternalError(f"{symbol} did not preserve {name}: {value:#x} became {now[name]:#x}")
     if code:
-        raise InternalError(f"{entry.symbol} returned {code - (1 << 32) if code >> 31 else code}")
+        raise InternalError(f"{symbol} returned {code - (1 << 32) if code >> 31 else code}")
 
 
 def check_stack(entry: Entry, used: int) -> None:
@@ -123,8 +133,9 @@ def check_stack(entry: Entry, used: int) -> None:
 
 
 def owners_of(entry: Entry) -> tuple[str, ...]:
-    """The functions whose instructions are counted by themselves: the layers', then the entry."""
-    return tuple(dict.fromkeys((*(layer.symbol for layer in entry.layers), entry.symbol)))
+    """The functions whose instructions are counted by themselves: the layers', then the entry's."""
+    own = (*entry.functions, entry.stream.local) if entry.stream else entry.functions
+    return tuple(dict.fromkeys((*(layer.symbol for layer in entry.layers), *own)))
 
 
 def describe_layer(entry: Entry, symbol: str) -> str:

@@ -29,7 +29,7 @@ def link(bundle: Bundle, paths: Sequence[str | Path]) -> Bundle:
     if shutil.which(_LINKER) is None:
         raise CompileError(f"linking needs {_LINKER}, which is not installed", hint="it is part of GNU's binutils for Arm")
     entries = (*bundle.entries, *([bundle.init] if bundle.init else []))
-    roots = [option for entry in entries for option in ("-u", entry.symbol)]
+    roots = [option for entry in entries for function in entry.functions for option in ("-u", function)]
     with tempfile.TemporaryDirectory(prefix="aot-") as name:
         own, made = Path(name) / "bundle.o", Path(name) / "linked.o"
         own.write_bytes(bundle.object)

@@ -30,6 +30,19 @@ class Region:
 
 
 @dataclass(frozen=True)
+class Call:
+    """One call of a function: `arguments` are regions by their names, and numbers. rows: what the region of rows holds meanwhile."""
+
+    symbol: str
+    arguments: tuple[str | int, ...]
+    rows: bytes = b""
+
+
+ROWS = "the rows"
+"""Name of the region that rows of a pushed input lie in."""
+
+
+@dataclass(frozen=True)
 class Placed:
     """A region at `address`, within whole pages [start, end) that hold nothing else but the guard."""
 
@@ -48,6 +61,12 @@ class Placed:
     def holding(self, content: bytes) -> Placed:
         """The same place with other contents of the same size."""
         return replace(self, region=replace(self.region, content=content))
+
+    def with_rows(self, rows: bytes, at_end: bool) -> tuple[Placed, int]:
+        """The same place with rows at its end, or at its start, and nothing else of what it held before; and their address."""
+        rest = bytes(byte ^ 0xFF for byte in self.region.content[: self.region.nbytes - len(rows)])
+        held = self.holding(rest + rows if at_end else rows + rest)
+        return held, self.address + (len(rest) if at_end else 0)
 
     def content(self, pages: bytes) -> bytes:
         """The region's bytes, of those of its pages."""
@@ -77,36 +96,61 @@ def _counted(nbytes: int) -> str:
     return "1 byte" if nbytes == 1 else f"{nbytes} bytes"
 
 
-def arguments(bundle: Bundle, entry: Entry, inputs: Sequence[np.ndarray], seed: int) -> tuple[Region, ...]:
-    """The regions behind the entry's pointers, in argument order. Outputs and workspace hold garbage that depends on `seed`.
+def arguments(
+    bundle: Bundle, entry: Entry, inputs: Sequence[np.ndarray], seed: int, push_rows: int = 1
+) -> tuple[tuple[Region, ...], tuple[Call, ...]]:
+    """The regions behind the entry's pointers, in argument order, and the calls of a run. Outputs and workspace hold garbage that depends
+    on `seed`.
 
     `inputs`: an array for each port; for an entry with state its bytes after them (none, where the entry initialises it: garbage).
+    push_rows: rows that are pushed at a time, where the entry takes its input so; the first region is the workspace then.
     CompileError where they do not fit the entry.
     """
+    regions, image = _regions(bundle, entry, inputs, seed, push_rows)
+    names = [region.name for region in regions]
+    if entry.stream is None:
+        return regions, (Call(entry.symbol, tuple(names)),)
+    stream, rest = entry.stream, names[names.index(ROWS) + 1 :]
+    calls = [Call(stream.begin, (names[0], *rest))]
+    for first in range(0, stream.rows, push_rows):
+        rows = image[first * stream.row_nbytes : (first + push_rows) * stream.row_nbytes]
+        calls.append(Call(stream.push, (names[0], ROWS, len(rows) // stream.row_nbytes, *rest), rows))
+    return regions, (*calls, Call(stream.end, tuple(name for name in names if name != ROWS)))
+
+
+def _regions(
+    bundle: Bundle, entry: Entry, inputs: Sequence[np.ndarray], seed: int, push_rows: int
+) -> tuple[tuple[Region, ...], bytes]:
+    """The regions, and the bytes of the first input."""
     given = inputs[: len(inputs) - takes_state(entry)]
     contents = [_input_bytes(port, array) for port, array in zip(_expected(entry, given), given, strict=True)]
     garbage = np.random.default_rng(seed)
     workspace = bytearray(garbage.bytes(entry.workspace_nbytes))
-    regions = []
-    if bundle.io_in_workspace:
+    regions, stream = list[Region](), entry.stream
+    if bundle.io_in_workspace and stream is None:
         for port, content in zip(entry.inputs, contents, strict=True):
             workspace[_offset(port) : _offset(port) + port.nbytes] = content
-    else:
+    elif stream is None:
         regions += [
             Region(port_name("input", entry, port), port.align, False, content)
             for port, content in zip(entry.inputs, contents, strict=True)
         ]
+    if not bundle.io_in_workspace:
         regions += [
             Region(port_name("output", entry, port), port.align, True, garbage.bytes(port.nbytes)) for port in entry.outputs
         ]
     if not entry.initialises:
-        regions.append(Region("the workspace", entry.workspace_align, True, bytes(workspace)))
+        own = Region("the workspace", entry.workspace_align, True, bytes(workspace))
+        regions.insert(0 if stream else len(regions), own)
+    if stream:
+        nbytes = min(push_rows, stream.rows) * stream.row_nbytes
+        regions.append(Region(ROWS, entry.inputs[0].align, False, garbage.bytes(nbytes)))
     if entry.state_nbytes:
         content = inputs[-1].tobytes() if takes_state(entry) else garbage.bytes(entry.state_nbytes)
         regions.append(Region("the state", entry.state_align, True, content))
     if bundle.weights is not None:
         regions.append(Region("the weights", bundle.weights_align, False, bundle.weights))
-    return tuple(regions)
+    return tuple(regions), b"".join(contents)
 
 
 def outputs(bundle: Bundle, entry: Entry, contents: Sequence[bytes]) -> tuple[np.ndarray, ...]:
@@ -117,7 +161,7 @@ def outputs(bundle: Bundle, entry: Entry, contents: Sequence[bytes]) -> tuple[np
         workspace = contents[0]
         parts = [workspace[_offset(port) : _offset(port) + port.nbytes] for port in entry.outputs]
     else:
-        first = len(entry.inputs)
+        first = 1 if entry.stream else len(entry.inputs)
         parts = list(contents[first : first + len(entry.outputs)])
     found = [np.frombuffer(part, port.dtype.np).reshape(port.shape).copy() for port, part in zip(entry.outputs, parts, strict=True)]
     if entry.state_nbytes:

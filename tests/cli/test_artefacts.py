@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from aot import artefacts
-from aot.bundle import Bundle, Entry, Port
+from aot.bundle import Bundle, Entry, Port, Stream
 from aot.errors import CompileError
 from aot.graph.ir import DType, Quantisation
 from aot.names import unique_identifiers
@@ -41,19 +41,36 @@ COMPILERS = [
 ]
 
 
+def make_stream(io_in_workspace: bool, weights: bytes | None) -> Bundle:
+    """A bundle whose main entry takes its input row by row."""
+    bundle = make_bundle(io_in_workspace, weights)
+    main, second = bundle.entries
+    stream = Stream("demo_begin", "demo_push_rows", "demo_end", "demo_steps", 4, 12)
+    image = replace(main.inputs[0], workspace_offset=None)
+    return replace(bundle, entries=(replace(main, symbol=stream.push, inputs=(image,), stream=stream), second))
+
+
 @pytest.mark.parametrize("compiler,flags", COMPILERS, ids=[name for name, _ in COMPILERS])
 @pytest.mark.parametrize("io_in_workspace", [False, True], ids=["caller", "workspace"])
 @pytest.mark.parametrize("weights", [None, b"1234"], ids=["embedded", "separate"])
+@pytest.mark.parametrize("streams", [False, True], ids=["run", "stream"])
 def test_header_compiles_clean(
-    tmp_path: Path, compiler: str, flags: list[str], io_in_workspace: bool, weights: bytes | None
+    tmp_path: Path, compiler: str, flags: list[str], io_in_workspace: bool, weights: bytes | None, streams: bool
 ) -> None:
     if shutil.which(compiler) is None:
         pytest.skip(f"{compiler} is not installed")
-    artefacts.write(make_bundle(io_in_workspace, weights), tmp_path)
+    artefacts.write((make_stream if streams else make_bundle)(io_in_workspace, weights), tmp_path)
+    given = ", w" if weights else ""
+    calls = (
+        f"demo_begin(a{given}) + demo_push_rows(a, rows, DEMO_ROWS{given}) + demo_end(a{'' if io_in_workspace else ', out'}{given})"
+    )
     source = tmp_path / "use.c"
     source.write_text(
         '#include "demo.h"\n#include "demo.h"\nint shape[] = DEMO_INPUT_0_SHAPE;\n'
-        "int use(void);\nint use(void) { return demo_quantise_input_0(0.5f); }\n"
+        "int use(void *a, const int8_t *rows, float *out, const void *w);\n"
+        "int use(void *a, const int8_t *rows, float *out, const void *w) {\n"
+        "    (void)a; (void)rows; (void)out; (void)w;\n"
+        f"    return demo_quantise_input_0(0.5f) + {calls if streams else 'DEMO_OK'};\n}}\n"
     )
     command = [compiler, *flags, "-Wall", "-Wextra", "-pedantic", "-Werror", "-fsyntax-only", str(source)]
     done = subprocess.run(command, capture_output=True, text=True)

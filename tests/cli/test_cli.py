@@ -157,6 +157,18 @@ def test_run_accepts_a_golden_file(capsys: pytest.CaptureFixture[str], model: st
     assert run(capsys, "run", model, "--inputs", str(tmp_path / "golden.npz"))[0] == 0
 
 
+def test_rows_are_pushed(capsys: pytest.CaptureFixture[str], model: str) -> None:
+    for where in (["--on", "host"], ["--cpu", "cortex-m4", "--io", "workspace"]):
+        code, out, _ = run(capsys, "verify", model, "--samples", "1", "--stream-input", "--push-rows", "4", *where)
+        assert code == 0 and "PASS" in out
+    code, out, _ = run(capsys, "run", model, "--cpu", "cortex-m4", "--stream-input", "--json")
+    symbols = [layer["symbol"] for layer in json.loads(out)["layers"]]
+    assert {"small_begin", "small_push_rows", "small_end", "small_steps"} <= set(symbols)
+    line = fails(capsys, "run", model, "--cpu", "cortex-m4", "--on", "qemu", "--stream-input")
+    assert "an input that comes row by row can't be pushed on qemu (use --on host or unicorn)" in line
+    assert "'--push-rows': 0 is not in the range" in fails(capsys, "run", model, "--stream-input", "--push-rows", "0")
+
+
 def test_verify_names_what_it_compared_with(capsys: pytest.CaptureFixture[str], model: str) -> None:
     code, out, _ = run(capsys, "verify", model, "--samples", "2", "--cpu", "cortex-m4")
     assert code == 0 and "PASS" in out and "unicorn" in out

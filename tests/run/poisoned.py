@@ -15,7 +15,7 @@ import numpy as np
 
 from aot.bundle import Bundle
 from aot.lower.lifetime import in_workspace
-from aot.lower.plan import Plan, scratch_name
+from aot.lower.plan import PROGRESS, PROGRESS_NBYTES, Plan, scratch_name
 from aot.lower.rows import row_count, row_nbytes, step_rows
 from aot.run import memory
 from aot.run.emulate import _GRID, _Machine, _unicorn
@@ -43,8 +43,9 @@ def run_poisoned(
     """The outputs. expected: what each buffer holds in the end, by name; the first row that differs is then named."""
     entry, unicorn = bundle.main, _unicorn()
     assert entry.plan is not None
-    layout = lay_out(bundle, entry, memory.arguments(bundle, entry, inputs, 3), _GRID, at_end=True, guard=0xA5)
-    machine = _Machine(unicorn, bundle.target, entry, layout, 1_000_000_000)
+    regions, calls = memory.arguments(bundle, entry, inputs, 3)
+    layout = lay_out(bundle, entry, regions, _GRID, at_end=True, guard=0xA5, passed=calls[-1].arguments)
+    machine = _Machine(unicorn, bundle.target, entry, layout, 1_000_000_000, calls, at_end=True)
     (workspace,) = (placed for placed in layout.arguments if placed.region.name == "the workspace")
     symbols = dict(zip(entry.plan.schedule.kernel_positions, (layer.symbol for layer in entry.layers), strict=True))
     watch = _Watch(machine._engine, entry.plan, workspace.address, bundle.io_in_workspace, expected)
@@ -90,7 +91,9 @@ class _Watch:
         now, number = self._read(), self.number - 1
         step = self.plan.schedule.steps[number]
         chosen, program = self.plan.schedule.implementation(step), self.plan.schedule.program
-        own = {(program.storage(name), row) for name in chosen.writes for row in step_rows(program, chosen, name, step.y0, step.y1)}
+        own = {(PROGRESS, 0)} | {
+            (program.storage(name), row) for name in chosen.writes for row in step_rows(program, chosen, name, step.y0, step.y1)
+        }
         for row in self.rows:
             place = slice(row.offset, row.offset + row.nbytes)
             if row.first < number < row.last and (row.storage, row.number) not in own:
@@ -120,6 +123,8 @@ def _rows(plan: Plan, io: Any) -> list[_Row]:
                 found[buffer.name, row] = _Row(buffer.name, row, start, nbytes)
                 if buffer.role == "input":
                     found[buffer.name, row].first = -1
+    if PROGRESS in plan.offset_of:
+        found[PROGRESS, 0] = _Row(PROGRESS, 0, plan.offset_of[PROGRESS], PROGRESS_NBYTES, -1, _NEVER)
     for number, step in enumerate(plan.schedule.steps):
         chosen = plan.schedule.implementation(step)
         for name in (*chosen.reads, *chosen.writes):
