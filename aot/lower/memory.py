@@ -172,11 +172,14 @@ def _by_rows(schedule: Schedule, io: Io, inplace: bool) -> tuple[list[int], _Hel
 
 
 def _held(program: Program, name: str, nbytes: int) -> Held:
-    if name.startswith(SCRATCH):
+    if name not in program.by_name:
         return Held(name, _label(program, name), nbytes)
     buffer = program[name]
     return Held(name, _label(program, name), nbytes, nbytes // row_nbytes(buffer), row_count(buffer))
 
 
 def _label(program: Program, name: str) -> str:
-    return "scratch" if name.startswith(SCRATCH) else program[name].label or name
+    """What a report calls a storage: scratch and a run's progress are none of the Program's."""
+    if name not in program.by_name:
+        return "scratch" if name.startswith(SCRATCH) else name
+    return program[name].label or name
