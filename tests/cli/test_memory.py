@@ -93,3 +93,14 @@ def test_options_are_for_memory(capsys: pytest.CaptureFixture[str]) -> None:
     assert "--memory and --text exclude each other" in capsys.readouterr().err
     assert cli.run(["inspect", str(MODEL), str(MODEL)]) == 1
     assert "inspect takes one model" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "options", [["--cpu", "cortex-m4"], ["--kernels", "library", "--cpu", "cortex-m4"], ["--backend", "generic"]]
+)
+def test_nothing_to_divide(capsys: pytest.CaptureFixture[str], options: list[str]) -> None:
+    """Dense layers only: one plan, which every option takes."""
+    assert cli.run(["inspect", str(ROOT / "bundles" / "sine" / "sine.tflite"), "--memory", "--json", *options]) == 0
+    (entry,) = json.loads(capsys.readouterr().out)["entries"]
+    (point,) = entry["points"]
+    assert point["taken_by"] == ["balanced", "ram"] and point["layers_by_rows"] == 0 and point["segments"].startswith("0..")
