@@ -17,6 +17,7 @@ from aot.lower.accumulate import accumulate
 from aot.lower.check import check_plan
 from aot.lower.division import Wish, divide, least_peak, points
 from aot.lower.implementation import Choice, Implementation
+from aot.lower.memory import memory_of
 from aot.lower.place import plan as place
 from aot.lower.pushed import pulled, require_late_outputs
 from aot.lower.schedule import schedule
@@ -213,10 +214,10 @@ def fits_workspace(plan: Plan, options: Options) -> bool:
 def check_workspace(plan: Plan, options: Options) -> None:
     """CompileError if the workspace is larger than --max-workspace allows; names what sets the peak."""
     if not fits_workspace(plan, options):
-        largest = sorted(plan.lifetimes, key=lambda life: (-life.nbytes, life.name))[:3]
-        names = ", ".join(f"{life.name} {life.nbytes}" for life in largest)
+        peak = memory_of(plan, options.io, options.inplace).peak
+        held = ", ".join(map(str, peak.held[:3])) if peak is not None else "nothing"
         raise CompileError(
             f"the workspace would be {plan.workspace_nbytes} bytes, over --max-workspace {options.max_workspace_nbytes}"
             f" (with these kernels no plan can do with less than {plan.lower_bound_nbytes})",
-            hint=f"largest buffers: {names}",
+            hint=f"most is needed by {held}",
         )

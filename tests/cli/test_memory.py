@@ -83,7 +83,7 @@ def test_table(capsys: pytest.CaptureFixture[str], by_rows: Bundle) -> None:
     assert str(by_rows.workspace_nbytes) in line and f"{memory.layers_by_rows} in {memory.steps} steps" in line
     assert f"layer {memory.peak.layer} (CONV_2D, node" in line and f"{memory.peak.rows_text}: " in line
     assert re.search(r" speed ", out)
-    assert "--max-workspace 5: the workspace would be" in out
+    assert "--max-workspace 5: the workspace would be" in out and re.search(r"most is needed by \w+ \d+ \(\d of 8 rows\), ", out)
 
 
 def test_options_are_for_memory(capsys: pytest.CaptureFixture[str]) -> None:
