@@ -20,11 +20,24 @@ from aot.backends.cmsis_nn.dsp.gather import Patches, Pixels, gather_run
 from aot.backends.cmsis_nn.dsp.packing import Packed, Tile, pack, paired, refusal_of, solution
 from aot.backends.cmsis_nn.dsp.product import Core, Placement
 from aot.backends.cmsis_nn.dsp.spread import Spread, without_constants
+from aot.backends.cmsis_nn.dsp.tiling import (
+    STRAIGHT,
+    TAIL_UNROLL,
+    WIDE_STRAIGHT,
+    block_choices,
+    block_instructions,
+    code_share,
+    direct_tiles,
+    equal_turns,
+    has_tail,
+    preferred_tile,
+    single_row_tiles,
+)
 from aot.backends.cmsis_nn.fused import operands_of, overlaps, scatterable
 from aot.backends.cmsis_nn.operands import Layer, needed_rows, read_layer
 from aot.backends.cmsis_nn.shared import Body, digest, emit_body
 from aot.graph.ir import DType
-from aot.graph.primitive import Contract, Primitive
+from aot.graph.primitive import Primitive
 from aot.llvm.emission import KernelFunction
 from aot.llvm.types import I32, Value
 from aot.lower.implementation import Cost, Implementation, Rows, kind_of
@@ -33,19 +46,10 @@ from aot.lower.program import Buffer, Program
 from aot.target import Target
 
 TAKES = (DType.INT8, DType.INT16)
-_CODE_NBYTES = 36 * 1024
-"""What the inner loops of a whole model may take; each layer unrolls according to its share."""
 MOST_ROWS = 64  # of a kernel that a depthwise kernel takes
 _FEW_CHANNELS = 8
-_TAIL_UNROLL = 8
-_SLOTS_NBYTES = 4096  # of scratch that blocks of more than two pixels may take
-_MOST_UNROLL = 40
-_DIRECT_UNROLL = 32  # of words that are expanded for each group: layers of many sizes share them
-_STRAIGHT = 64  # words of four slots that LDRD reaches
-_WIDE_STRAIGHT = 64  # words of four slots, or of a pair's int16 weights, that LDRD reaches
 _SHORT = (16, 8)
 _THROUGH_TABLE = 12  # instructions for each row of a window that is found through a table
-_LONG, _AMPLE_NBYTES = 24, 4096  # words from which a layer shares the code of longer ones, unless its share of code is ample
 
 
 def claim_pointwise(program: Program, instruction: Primitive, target: Target) -> tuple[Implementation, ...] | str:
@@ -192,7 +196,7 @@ class _Plan:
     @property
     def has_tail(self) -> bool:
         """Whether a step can end with fewer pixels than a block."""
-        return _has_tail(self.layer, self.tile.pixels, self.by_rows, self.rows_per_step)
+        return has_tail(self.layer, self.tile.pixels, self.by_rows, self.rows_per_step)
 
     @property
     def code(self) -> tuple | None:
@@ -256,7 +260,7 @@ class _Plan:
     @property
     def tail_unroll(self) -> int:
         """Words in a turn of the loop over single pixels at the end."""
-        most = self.tile.unroll if self.long_tail else _TAIL_UNROLL
+        most = self.tile.unroll if self.long_tail else TAIL_UNROLL
         return next(step for step in range(most, 0, -1) if self.tile.words % step == 0)
 
     def needs(self, y0: int, y1: int) -> tuple[int, int]:
@@ -276,105 +280,37 @@ def _plans(program: Program, layer: Layer, spread: Spread | None) -> list[_Plan]
     choices = block_choices(words, len(channels), not layer.fits_int32)
     pixels, pairs = min(choices, key=lambda choice: block_instructions(words, run, *choice))
     share = code_share(program, layer)
-    straight = [(pixels, pairs, _STRAIGHT)]
-    if (2, 2) in choices and words >= _STRAIGHT and (pixels > 1 or layer.dtype is DType.INT8):
-        straight.append((2, 2, 2 * _STRAIGHT))
+    straight = [(pixels, pairs, STRAIGHT)]
+    if (2, 2) in choices and words >= STRAIGHT and (pixels > 1 or layer.dtype is DType.INT8):
+        straight.append((2, 2, 2 * STRAIGHT))
     solutions = {wide: solution(layer, wide, pixels == 1) for wide in (False, True)}
 
     def planned(tile: Callable[[bool], Tile], pixels: int, single: bool = False, direct: bool = False) -> _Plan:
         pairs_of_rows = not (by_rows or single) and height % 2 == 0 and width % pixels and 2 * width % pixels == 0
         rows_per_step = 2 if pairs_of_rows else 1
-        made = tile(_has_tail(layer, pixels, by_rows, rows_per_step))
+        made = tile(has_tail(layer, pixels, by_rows, rows_per_step))
         return _Plan(layer, patches, pack(layer, patches.order, made, solutions[made.wide]), by_rows, rows_per_step, spread, direct)
 
-    plans = [planned(lambda tail: _tile(words, pixels, pairs, share, tail), pixels)]
+    plans = [planned(lambda tail: preferred_tile(words, pixels, pairs, share, tail), pixels)]
     for across, deep, most in straight:
         plans.append(planned(lambda tail, turn=(across, deep, most): equal_turns(words, *turn, tail, False), across))
     for most in _SHORT:
         plans.append(planned(lambda tail, most=most: equal_turns(words, pixels, pairs, most, tail, True), pixels))
     if pixels > 1 or layer.dtype is DType.INT16:
-        most = _WIDE_STRAIGHT // pairs
+        most = WIDE_STRAIGHT // pairs
         plans.append(planned(lambda tail: replace(equal_turns(words, pixels, pairs, most, tail, False), wide=True), pixels))
     if layer.dtype is DType.INT16:
         for most in _SHORT:
             wide = lambda tail, most=most: replace(equal_turns(words, pixels, pairs, most, tail, True), wide=True)  # noqa: E731
             plans.append(planned(wide, pixels))
     if height > 1 and width % pixels and not by_rows:
-        for across, deep, most, wide in _single_rows(words, width, choices):
+        for across, deep, most, wide in single_row_tiles(words, width, choices):
             tile = replace(equal_turns(words, across, deep, most, width % across != 0, False), wide=wide)
             row = planned(lambda _, tile=tile: tile, across, True)
             plans += [row, replace(row, long_tail=True)] if row.has_tail and row.tail_unroll < tile.unroll else [row]
     if pixels == 1 and patches.contiguous and layer.dtype is DType.INT8 and layer.geometry.input[3] % 4 == 0:
-        plans += [planned(lambda _, tile=tile: tile, 1, direct=True) for tile in _direct_tiles(words, len(channels))]
+        plans += [planned(lambda _, tile=tile: tile, 1, direct=True) for tile in direct_tiles(words, len(channels))]
     return list({(plan.tile, plan.rows_per_step, plan.direct, plan.long_tail): plan for plan in reversed(plans)}.values())[::-1]
-
-
-def _direct_tiles(words: int, channels: int) -> list[Tile]:
-    """Tilings of a pixel that is not gathered: of all its words and no more."""
-    unrolls = [unroll for unroll in range(2, _DIRECT_UNROLL + 1, 2) if words % unroll == 0]
-    pairs = next(pairs for pairs in (4, 2, 1) if channels % (2 * pairs) == 0)
-    return [Tile(1, pairs, unrolls[-1], words // unrolls[-1])] if unrolls else []
-
-
-def _single_rows(words: int, width: int, choices: list[tuple[int, int]]) -> list[tuple[int, int, int, bool]]:
-    """Pixels, pairs, words of a turn and whether weights are int16, for steps of single rows that no block divides: the tiling that
-    leaves least to single pixels."""
-
-    def row(choice: tuple[int, int]) -> float:
-        left = width % choice[0] * words * (0.75 if choice[1] == 2 else 0)
-        return block_instructions(words, width, *choice) - left
-
-    pixels, pairs = min(choices, key=row)
-    return [(pixels, pairs, _STRAIGHT * pairs, False), *([(pixels, pairs, _WIDE_STRAIGHT // pairs, True)] if pixels > 1 else [])]
-
-
-def block_choices(words: int, channels: int, is_long: bool = False) -> list[tuple[int, int]]:
-    """Pixels and pairs of channels that a block may have. Many pixels only while their slots stay small: two by two cost the same.
-    is_long: sums take two registers."""
-    every = ((4, 1), (3, 1), (2, 2), (2, 1), (1, 2), (1, 1))
-    return [
-        (pixels, pairs)
-        for pixels, pairs in every
-        if channels % (2 * pairs) == 0
-        and (not is_long or pixels * pairs <= 2)
-        and (pixels <= 2 or 4 * words * pixels <= _SLOTS_NBYTES)
-    ]
-
-
-def _has_tail(layer: Layer, pixels: int, by_rows: bool, rows_per_step: int) -> bool:
-    _, height, width, _ = layer.geometry.output
-    if by_rows or height == 1:
-        return width % pixels != 0
-    return (width * rows_per_step) % pixels != 0
-
-
-def block_instructions(words: int, run: int, pixels: int, pairs: int) -> float:
-    """Instructions for a pair of channels and `run` pixels."""
-    per_word = {(4, 1): 12, (3, 1): 10, (2, 2): 6, (2, 1): 6.5, (1, 2): 3.75, (1, 1): 4}[pixels, pairs]
-    single = 0 if pixels == 1 else 4.5
-    blocks, left = divmod(run, pixels)
-    return blocks * (words * per_word + 7 * pixels + 14 / pairs) + left * (words * single + 21)
-
-
-def code_share(program: Program, layer: Layer) -> int:
-    """Bytes of code for this layer's inner loop: contractions share them by the square root of their work."""
-    works = [one.geometry.macs**0.5 for one in program.instructions if isinstance(one, Contract) and one.geometry is not None]
-    return int(_CODE_NBYTES * layer.geometry.macs**0.5 / max(sum(works), 1))
-
-
-def _tile(words: int, pixels: int, pairs: int, code_nbytes: int, tail: bool) -> Tile:
-    """How far to unroll: all of a slot, or equal parts that fit the code size (and LDRD's reach)."""
-    per_word = {(4, 1): 46, (3, 1): 40, (2, 2): 46, (2, 1): 26, (1, 2): 30, (1, 1): 16}[pixels, pairs]
-    most = max(4, min(_MOST_UNROLL, code_nbytes // per_word))
-    return equal_turns(words, pixels, pairs, most, tail, words >= _LONG and code_nbytes < _AMPLE_NBYTES)
-
-
-def equal_turns(words: int, pixels: int, pairs: int, most: int, tail: bool, share_code: bool) -> Tile:
-    """A slot in equal turns of at most about `most` words."""
-    turns = -(-words // most)
-    unroll = -(-words // turns)
-    multiple = 4 if tail and turns * unroll > _TAIL_UNROLL else 2
-    return Tile(pixels, pairs, -(-unroll // multiple) * multiple, turns, share_code)
 
 
 def _emit(function: KernelFunction, plan: _Plan, table: str) -> None:

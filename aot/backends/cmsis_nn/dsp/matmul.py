@@ -14,13 +14,13 @@ from math import prod
 import numpy as np
 
 from aot.backends.cmsis_nn.dsp.across import Vectors, gather_across
-from aot.backends.cmsis_nn.dsp.convolution import block_choices, block_instructions, equal_turns
 from aot.backends.cmsis_nn.dsp.ending import Output, constants_of_form
 from aot.backends.cmsis_nn.dsp.finish import Finish, finish_block
 from aot.backends.cmsis_nn.dsp.gather import Pixels, gather_run
 from aot.backends.cmsis_nn.dsp.instructions import Dsp
 from aot.backends.cmsis_nn.dsp.packing import Packed, Tile, paired, replicated
 from aot.backends.cmsis_nn.dsp.product import Core, Placement
+from aot.backends.cmsis_nn.dsp.tiling import block_choices, block_instructions, equal_turns
 from aot.backends.cmsis_nn.operands import Layer, Layout, Split, split_result
 from aot.backends.cmsis_nn.requantise import Form, Stage, solve
 from aot.backends.cmsis_nn.requantise16 import rounded_once

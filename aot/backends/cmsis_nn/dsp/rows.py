@@ -19,18 +19,13 @@ from functools import cached_property
 import numpy as np
 from llvmlite import ir
 
-from aot.backends.cmsis_nn.dsp.convolution import (
-    FOR_COLUMNS,
-    block_choices,
-    block_instructions,
-    code_share,
-    is_for_columns,
-)
+from aot.backends.cmsis_nn.dsp.convolution import FOR_COLUMNS, is_for_columns
 from aot.backends.cmsis_nn.dsp.finish import Finish, finish_block
 from aot.backends.cmsis_nn.dsp.gather import Patches, Pixels, gather_run, run_order, run_words
 from aot.backends.cmsis_nn.dsp.instructions import REACH, Dsp
 from aot.backends.cmsis_nn.dsp.packing import Packed, Tile, pack, paired
 from aot.backends.cmsis_nn.dsp.product import Core, Placement
+from aot.backends.cmsis_nn.dsp.tiling import block_choices, block_instructions, code_share
 from aot.backends.cmsis_nn.fused import operands_of, overlaps, scatterable
 from aot.backends.cmsis_nn.operands import Layer, needed_rows, read_layer
 from aot.backends.cmsis_nn.shared import Body, digest, emit_body
