@@ -51,6 +51,7 @@ from aot.target import Target, host_target, is_packaged, load_target, triple_tar
 
 Observer = Callable[[str, object], None]
 MAX_COMPUTED_NBYTES = 1 << 27
+MAX_STACK_NBYTES = 1024
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,7 @@ class Options:
     backend: name (default: cmsis-nn for a Cortex-M, else generic). name: of the bundle (default: the file's). shapes: by input label.
     weights: embedded or separate. io: caller or workspace. optimize: speed, balanced, size or ram. max_flash_nbytes: the most that code,
     weights and tables may take together. max_workspace_nbytes: the most the workspace may have.
+    max_stack_nbytes: the most stack that an entry may take.
     custom: the firmware's C functions by the custom code that they compute (`docs/custom.md`).
     kernels: native (code of our own) or library (calls of CMSIS-NN where it computes the same bytes; back end cmsis-nn; `docs/library.md`).
     share_workspace: several models run one after another in one workspace, as large as the one that needs most.
@@ -78,6 +80,7 @@ class Options:
     optimize: Optimize = "balanced"
     max_flash_nbytes: int | None = None
     max_workspace_nbytes: int | None = None
+    max_stack_nbytes: int = MAX_STACK_NBYTES
     position_independent: bool = False
     fuse: bool = True
     inplace: bool = True
@@ -194,6 +197,8 @@ def emit_models(
     observe("emit", emitted)
     nodes = {symbol: graph.nodes for each in lowered for symbol, graph in each.entries}
     entries = [describe_entry(source, emitted, nodes.get(source.symbol, ()), options) for source in made.sources]
+    for source, entry in zip(made.sources, entries, strict=True):
+        check_stack(source, entry, emitted, options)
     library = library_functions(instruction for program in offered.programs for instruction in program.instructions)
     bundle = Bundle(
         name=name,
@@ -365,7 +370,7 @@ def describe_entry(source: EntrySource, emitted: EmittedObject, nodes: tuple[Nod
         outputs=source.outputs,
         workspace_nbytes=plan.workspace_nbytes,
         workspace_align=plan.align,
-        stack_nbytes=max(emitted.stack_nbytes[function] for function in source.functions),
+        stack_nbytes=max(emitted.stack[function].nbytes for function in source.functions),
         scratch_nbytes=max((layer.scratch_nbytes for layer in layers), default=0),
         lower_bound_nbytes=plan.lower_bound_nbytes,
         layers=layers,
@@ -377,6 +382,22 @@ def describe_entry(source: EntrySource, emitted: EmittedObject, nodes: tuple[Nod
         memory=memory_of(plan, options.io, options.inplace),
         stream=stream,
     )
+
+
+def check_stack(source: EntrySource, entry: Entry, emitted: EmittedObject, options: Options) -> None:
+    """CompileError if a function may take more of the stack than --max-stack allows; names what takes most of it."""
+    function = max(source.functions, key=lambda each: emitted.stack[each].nbytes)
+    depth = emitted.stack[function]
+    if depth.nbytes > options.max_stack_nbytes and not options.expose:
+        symbol, nbytes = depth.largest
+        kernels = [
+            f" ({layer.kernel}, node {', '.join(map(str, layer.nodes))})" for layer in entry.layers if layer.symbol == symbol
+        ]
+        raise CompileError(
+            f"{function} would take up to {depth.nbytes} bytes of stack, over --max-stack {options.max_stack_nbytes}; "
+            f"most, {nbytes}, is for {symbol}{''.join(kernels)}",
+            hint="allow more with --max-stack, or try another --optimize or --backend",
+        )
 
 
 def _stream(source: EntrySource) -> Stream | None:

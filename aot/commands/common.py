@@ -20,7 +20,7 @@ import numpy as np
 from rich.console import Console
 
 from aot.bundle import Bundle
-from aot.driver import Options, compile, stage_names
+from aot.driver import MAX_STACK_NBYTES, Options, compile, stage_names
 from aot.errors import CompileError
 from aot.graph.ir import Shape
 from aot.lower.lifetime import Io
@@ -92,6 +92,14 @@ def compile_options(function: Callable[..., Any]) -> Callable[..., Any]:
             metavar="BYTES",
             type=WholeNumber(0, "bytes"),
             help="Choose kernels whose workspace fits; fail if none do.",
+        ),
+        click.option(
+            "--max-stack",
+            metavar="BYTES",
+            type=WholeNumber(0, "bytes"),
+            default=MAX_STACK_NBYTES,
+            show_default=True,
+            help="Fail if a function of the bundle may take more stack.",
         ),
         click.option(
             "--kernels",
@@ -178,6 +186,7 @@ class Request:
     max_flash: int | None
     kernels: Literal["native", "library"]
     max_workspace: int | None
+    max_stack: int
     share_workspace: bool
     stream_input: bool
     pic: bool
@@ -204,6 +213,7 @@ class Request:
             max_flash_nbytes=self.max_flash,
             kernels=self.kernels,
             max_workspace_nbytes=self.max_workspace,
+            max_stack_nbytes=self.max_stack,
             share_workspace=self.share_workspace,
             stream_input=self.stream_input,
             position_independent=self.pic,

@@ -24,7 +24,7 @@ from aot.llvm.entry import build_entry
 from aot.llvm.layout import Layout
 from aot.llvm.llvm import Compiler
 from aot.llvm.routines import complete
-from aot.llvm.stack import deepest
+from aot.llvm.stack import Depth, deepest
 from aot.llvm.stream import build_stream, stream_functions
 from aot.lower.pushed import pushed_buffer
 
@@ -79,10 +79,10 @@ class EntrySource:
 
 @dataclass(frozen=True)
 class EmittedObject:
-    """The object and what was measured on it. `layer_symbols`: by entry symbol; `stack_nbytes`: by global function.
+    """The object and what was measured on it. `layer_symbols`: by entry symbol; `stack`: by global function.
 
     code_nbytes, weights_nbytes: what code, and weights with tables, take in flash. weights: the block, if it is not in the object.
-    function_nbytes: code size of each function. stack_nbytes: bound over all call paths of the entry, its own frame included.
+    function_nbytes: code size of each function. stack: bound over all call paths of the entry, its own frame included.
     functions: C functions that the firmware, or a library, must provide, sorted (their stack is not counted).
     """
 
@@ -91,13 +91,13 @@ class EmittedObject:
     weights_nbytes: int
     weights: bytes | None
     layer_symbols: Mapping[str, tuple[str, ...]]
-    stack_nbytes: Mapping[str, int]
+    stack: Mapping[str, Depth]
     functions: tuple[str, ...] = ()
     function_nbytes: Mapping[str, int] = field(default_factory=dict)
 
     def __str__(self) -> str:
         lines = [f"object {len(self.object)} bytes: code {self.code_nbytes}, weights {self.weights_nbytes}"]
-        lines += [f"  {symbol}: stack {nbytes}" for symbol, nbytes in self.stack_nbytes.items()]
+        lines += [f"  {symbol}: stack {depth.nbytes}" for symbol, depth in self.stack.items()]
         lines += [f"  {name}: {nbytes} bytes" for name, nbytes in sorted(self.function_nbytes.items())]
         return "\n".join(lines)
 
@@ -133,7 +133,7 @@ def emit_bundle(
         weights_nbytes=data_nbytes + (len(block) if assembly.separate else 0),
         weights=block if assembly.separate else None,
         layer_symbols=layers,
-        stack_nbytes={symbol: deepest(symbol, finished.calls, finished.emission.frames, target) for symbol in exported},
+        stack={symbol: deepest(symbol, finished.calls, finished.emission.frames, target) for symbol in exported},
         functions=functions,
         function_nbytes=elf.functions(code),
     )

@@ -229,7 +229,7 @@ def test_two_entries_share_constants() -> None:
     assert both.weights_nbytes == once.weights_nbytes
     assert both.layer_symbols["sample_run"] == tuple(f"sample_k{n:02d}" for n in range(5))
     assert both.layer_symbols["sample_more_run"] == tuple(f"sample_k{n:02d}" for n in range(5, 10))
-    assert both.stack_nbytes["sample_run"] == both.stack_nbytes["sample_more_run"] == once.stack_nbytes["sample_run"]
+    assert both.stack["sample_run"].nbytes == both.stack["sample_more_run"].nbytes == once.stack["sample_run"].nbytes
 
 
 def call_on_host(bundle: Bundle, *pointers: int) -> int:
@@ -292,8 +292,8 @@ def test_emission_does_not_depend_on_what_ran_before() -> None:
 def test_frames_and_calls_bound_the_stack() -> None:
     calls = {"run": {"a", "b"}, "a": {"c"}, "b": {"c"}, "c": set()}
     frames = {"run": 8, "a": 100, "b": 16, "c": 32}
-    assert deepest("run", calls, frames, load_target("cortex-m4")) == 140
-    assert deepest("run", calls, frames, HOST) == 140 + 3 * 8 * HOST.triple.startswith("x86_64")
+    assert deepest("run", calls, frames, load_target("cortex-m4")).nbytes == 140
+    assert deepest("run", calls, frames, HOST).nbytes == 140 + 3 * 8 * HOST.triple.startswith("x86_64")
     with pytest.raises(InternalError, match="a calls itself: run -> a -> c"):
         deepest("run", {**calls, "c": {"a"}}, frames, HOST)
 

@@ -32,7 +32,7 @@ _SUMS: Sequence[int] = (11, 12, LR)
 _OUT, _COUNT, _CHUNKS, _SOURCE, _OFFSETS, _STREAM, _PARTS, _FIRST = range(0, 32, 4)  # slots at the stack pointer
 _INPUTS = 32  # bytes from the stack pointer to the inputs' words
 PUSHED_NBYTES = 36
-_REACH = 1024  # bytes from the stack pointer
+_MOST_FRAME = 800  # bytes: what calls it has 1 KiB of stack with it; loads reach 1024 from the stack pointer
 _MASK = 0x00FF00FF
 _UNROLL = 16  # inputs that are gathered without a loop
 
@@ -90,7 +90,7 @@ class Product:
 
     @property
     def is_within_reach(self) -> bool:
-        return self.frame_nbytes <= _REACH
+        return self.frame_nbytes <= _MOST_FRAME
 
     @property
     def element_nbytes(self) -> int:
