@@ -10,7 +10,7 @@ from math import prod
 
 from aot.backends.cmsis_nn.operands import Layer
 from aot.backends.generic import activations, generic_constants
-from aot.graph.expr import Expr
+from aot.graph.expr import Expr, loads
 from aot.graph.primitive import Contract, Map
 from aot.lower.implementation import Overlap
 from aot.lower.inplace import elementwise_overwrites
@@ -28,15 +28,24 @@ def operands_of(program: Program, instruction: Contract, rest: Expr | None) -> t
 
 def overlaps(program: Program, layer: Layer, source: Overlap | None) -> tuple[tuple[str, Overlap], ...]:
     """How rows of a layer's output may lie on those that it reads: of its input as `source` says, of operands beside the output byte on
-    byte, each of their elements being read just before the output's is stored."""
+    byte, each of their elements being read just before the output's is stored. An input that is such an operand, too, is read to the end."""
+    source = None if is_beside(program, layer) else source
     beside: tuple[tuple[str, Overlap], ...] = tuple((name, "same") for name in elementwise_overwrites(program, layer.instruction))
     return beside if source is None else ((layer.instruction.left.buffer, source), *beside)
 
 
-def scatterable(layer: Layer) -> tuple[str, ...]:
-    """The layer's input, where it is one image of several rows: kernels find each of them through a table."""
+def scatterable(program: Program, layer: Layer) -> tuple[str, ...]:
+    """The layer's input, where it is one image of several rows: kernels find each of them through a table. An operand beside the output is
+    found by its distance from it, so the input must not be one, too."""
     images, height, *_ = layer.geometry.input
-    return (layer.instruction.left.buffer,) if layer.geometry.kind != "dense" and images == 1 and height > 1 else ()
+    rows = layer.geometry.kind != "dense" and images == 1 and height > 1
+    return (layer.instruction.left.buffer,) if rows and not is_beside(program, layer) else ()
+
+
+def is_beside(program: Program, layer: Layer) -> bool:
+    """Whether the layer's input is an operand of what is fused behind the sums, as in x + convolution(x)."""
+    source = program.storage(layer.instruction.left.buffer)
+    return layer.split.rest is not None and any(program.storage(load.buffer) == source for load in loads(layer.split.rest))
 
 
 def scatterable_output(program: Program, layer: Layer) -> tuple[str, ...]:

@@ -131,7 +131,7 @@ def _implementation(program: Program, layer: Layer, plan: _Plan, kernel: str) ->
         emit=lambda function: _emit(function, plan, weights.name),
         scratch_nbytes=plan.stage_at + plan.stage_nbytes,
         overwrites=elementwise_overwrites(program, instruction),
-        scatters=() if plan.patches.contiguous else scatterable(layer),
+        scatters=() if plan.patches.contiguous else scatterable(program, layer),
         overlap=overlaps(program, layer, "forward" if plan.runs_forward(program[instruction.out]) else None),
         rows=Rows(layer.geometry.output[1], plan.rows_per_step, plan.needs),
         style="ordered",

@@ -62,7 +62,7 @@ def claim_depthwise(program: Program, instruction: Primitive, target: Target) ->
         emit=lambda function: _emit(function, plan, table.name),
         scratch_nbytes=plan.columns.nbytes + (0 if plan.is_paired else 4 * plan.weight_words),
         overwrites=elementwise_overwrites(program, instruction),
-        scatters=(*scatterable(layer), *scatterable_output(program, layer)),
+        scatters=(*scatterable(program, layer), *scatterable_output(program, layer)),
         overlap=overlaps(program, layer, "same" if plan.is_congruent else None),
         rows=Rows(layer.geometry.output[1], 2 if plan.is_paired else 1, lambda y0, y1: needed_rows(layer, y0, y1)),
         style="ordered",

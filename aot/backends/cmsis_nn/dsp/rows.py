@@ -67,7 +67,7 @@ def claim_rows(program: Program, instruction: Primitive, target: Target) -> Impl
         emit=lambda function: _emit(function, plan, weights.name),
         scratch_nbytes=plan.stage_at + plan.stage_nbytes,
         overwrites=elementwise_overwrites(program, instruction),
-        scatters=scatterable(layer),
+        scatters=scatterable(program, layer),
         overlap=overlaps(program, layer, "anywhere"),
         rows=Rows(g.output[1], 1, lambda y0, y1: needed_rows(layer, y0, y1)),
         style="ordered",

@@ -61,7 +61,7 @@ def claim_single_rows(program: Program, instruction: Primitive, target: Target) 
         writes=(layer.instruction.out,),
         constants=(table,),
         emit=lambda function: _emit(function, plan, table.name),
-        scatters=scatterable(layer),
+        scatters=scatterable(program, layer),
         overlap=overlaps(program, layer, "same" if plan.is_congruent else None),
         rows=Rows(g.output[1], 1, lambda y0, y1: needed_rows(layer, y0, y1)),
         style="ordered",
