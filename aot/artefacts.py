@@ -125,7 +125,7 @@ def _entry_view(bundle: Bundle, model: Bundle, entry: Entry) -> dict[str, Any]:
         whole = f"{bundle.name.upper()}_WORKSPACE_SIZE"
         comments = [f"workspace: the models' own, of {whole} bytes, any content before and after."]
     if entry.stream:
-        comments = []
+        comments = ["No other model may run between begin and end: the workspace is shared."] if bundle.shares_workspace else []
     elif bundle.io_in_workspace:
         comments.append("Inputs are read from, and outputs left in, the workspace at the offsets above; inputs do not survive.")
         if bundle.shares_workspace:

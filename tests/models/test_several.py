@@ -178,6 +178,14 @@ def test_files_of_all(folder: Path, tmp_path: Path) -> None:
         subprocess.run(["arm-none-eabi-gcc", *flags, str(tmp_path / "use.c")], check=True)
 
 
+def test_models_that_take_rows_are_not_to_be_interrupted(folder: Path) -> None:
+    for share in (True, False):
+        bundle = several(folder, "scan", "other", stream_input=True, share_workspace=share)
+        header = artefacts.files(bundle)["scan_other.h"].decode()
+        assert "int scan_begin(" in header and "int other_push_rows(" in header
+        assert ("No other model may run between begin and end" in header) == share
+
+
 def test_the_same_bytes_again(folder: Path) -> None:
     made = [artefacts.files(several(folder, "eye", "count", share_workspace=True)) for _ in range(2)]
     assert made[0] == made[1] and "eye_count.o" in made[0]
