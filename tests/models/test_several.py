@@ -180,7 +180,7 @@ def test_files_of_all(folder: Path, tmp_path: Path) -> None:
 
 def test_models_that_take_rows_are_not_to_be_interrupted(folder: Path) -> None:
     for share in (True, False):
-        bundle = several(folder, "scan", "other", stream_input=True, share_workspace=share)
+        bundle = several(folder, "scan", "other", stream_input=True, io="workspace", share_workspace=share)
         header = artefacts.files(bundle)["scan_other.h"].decode()
         assert "int scan_begin(" in header and "int other_push_rows(" in header
         assert ("No other model may run between begin and end" in header) == share
