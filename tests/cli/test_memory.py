@@ -75,7 +75,8 @@ def test_points(capsys: pytest.CaptureFixture[str], by_rows: Bundle) -> None:
     assert taken["ram"]["workspace_bytes"] < taken["balanced"]["workspace_bytes"] / 2
 
 
-def test_table(capsys: pytest.CaptureFixture[str], by_rows: Bundle) -> None:
+def test_table(capsys: pytest.CaptureFixture[str], by_rows: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
     out = inspected(capsys, "--optimize", "speed", "--max-workspace", "5")
     memory = by_rows.main.memory
     assert memory is not None and memory.peak is not None
