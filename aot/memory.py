@@ -56,7 +56,6 @@ def curves(path: str | Path, options: Options, observe: Observer) -> tuple[Curve
     """What RAM costs each entry. observe: sees the stages of `--optimize ram`."""
     target, backend = resolve_target(options)
     model = tflite.read_file(path, OPERATORS, options.custom)
-    silent: Observer = lambda stage, result: None  # noqa: E731
     lowered = lower_model(names_of([model], options.name)[0], model, model.graphs, target, backend, options, observe)
 
     def offered(wanted: Options) -> Offers:
@@ -64,7 +63,7 @@ def curves(path: str | Path, options: Options, observe: Observer) -> tuple[Curve
 
     balanced = replace(options, optimize="balanced", max_workspace_nbytes=None, max_flash_nbytes=None, share_workspace=False)
     plain, ram = offered(balanced), offered(replace(balanced, optimize="ram"))
-    first = [layer_by_layer(*each, balanced, silent) for each in zip(plain.programs, decide(plain.usual, plain.goal), strict=True)]
+    first = [layer_by_layer(*each, balanced, _silent) for each in zip(plain.programs, decide(plain.usual, plain.goal), strict=True)]
     every = [
         tradeoffs(program, choices, replace(balanced, optimize="ram"), observe, fields)
         for program, choices, fields in zip(ram.programs, decide(ram.usual, ram.goal), ram.every, strict=True)
@@ -74,7 +73,7 @@ def curves(path: str | Path, options: Options, observe: Observer) -> tuple[Curve
     for text, wanted in _wanted(options, balanced):
         parts = {"balanced": plain, "ram": ram}.get(text) or offered(wanted)
         try:
-            plans, _ = plan_programs(parts.programs, parts.usual, parts.every, parts.goal, wanted, silent)
+            plans, _ = plan_programs(parts.programs, parts.usual, parts.every, parts.goal, wanted, _silent)
         except CompileError as error:
             refusals.append(f"{text}: {error}")
             continue
@@ -84,6 +83,10 @@ def curves(path: str | Path, options: Options, observe: Observer) -> tuple[Curve
         Curve(symbol, _points(graph.nodes, whole, plans, mine, options), tuple(refusals))
         for (symbol, graph), whole, plans, mine in zip(lowered.entries, first, every, taken, strict=True)
     )
+
+
+def _silent(stage: str, result: object) -> None:
+    """An observer that looks away."""
 
 
 def _wanted(options: Options, balanced: Options) -> Iterable[tuple[str, Options]]:

@@ -35,7 +35,7 @@ from aot.lower.tradeoff import Goal
 
 if TYPE_CHECKING:
     from aot.driver import Observer, Options
-    from aot.lower.implementation import Backend, Kernel
+    from aot.lower.implementation import Backend
     from aot.lower.plan import Plan
     from aot.lower.program import Program
     from aot.target import Target
@@ -51,7 +51,7 @@ def divides(options: Options) -> bool:
 
 
 def with_sums(
-    program: Program, fields: tuple[Field, ...], backend: Backend, generic: Kernel, target: Target, options: Options
+    program: Program, fields: tuple[Field, ...], backend: Backend, target: Target, options: Options
 ) -> tuple[Program, tuple[Field, ...]]:
     """The Program and its fields, with sums of whole images divided from what is made of them, if that lowers the peak."""
     divided = accumulate(program)
@@ -59,12 +59,12 @@ def with_sums(
         return program, fields
     known = {id(instruction): field for instruction, field in zip(program.instructions, fields, strict=True)}
     new = replace(divided, instructions=tuple(one for one in divided.instructions if id(one) not in known))
-    known |= {id(one): field for one, field in zip(new.instructions, survey(new, backend, generic, target), strict=True)}
+    known |= {id(one): field for one, field in zip(new.instructions, survey(new, backend, GENERIC, target), strict=True)}
     found = tuple(known[id(one)] for one in divided.instructions)
-    peaks = [
-        least_peak(schedule(each, tuple(Choice(field.candidates[0]) for field in offered), options.io, options.inplace), options.io)
-        for each, offered in ((program, fields), (divided, found))
-    ]
+    peaks = []
+    for each, offered in ((program, fields), (divided, found)):
+        ordered = schedule(each, tuple(Choice(field.candidates[0]) for field in offered), options.io, options.inplace)
+        peaks.append(least_peak(ordered, options.io, options.inplace))
     return (divided, found) if peaks[1] < _WORTH * peaks[0] else (program, fields)
 
 
@@ -97,7 +97,7 @@ def offers(programs: Sequence[Program], backends: Sequence[Backend], target: Tar
     if options.stream_input:
         every = [with_pulls(program, fields, target) for program, fields in zip(programs, every, strict=True)]
     if divides(options):
-        found = [with_sums(*each, GENERIC, target, options) for each in zip(programs, every, backends, strict=True)]
+        found = [with_sums(*each, target, options) for each in zip(programs, every, backends, strict=True)]
         programs, every = [program for program, _ in found], [fields for _, fields in found]
     usual = [offer(program, found, options) for program, found in zip(programs, every, strict=True)]
     limit = constants_limit(programs, target) if options.optimize in ("balanced", "ram") else None
@@ -114,7 +114,7 @@ def plan_choices(
 ) -> Plan:
     """Order the steps, divide layers into rows if that is wished for, place every byte; checked by replay."""
     plan = layer_by_layer(program, choices, options, observe)
-    for wish in wishes(options):
+    if (wish := wish_of(options)) is not None:
         plan = divide(plan, wish, options.io, options.inplace, [field.candidates for field in offered])
     check_plan(plan)
     observe("plan", plan)
@@ -142,13 +142,11 @@ def tradeoffs(
     return found
 
 
-def wishes(options: Options) -> tuple[Wish, ...]:
+def wish_of(options: Options) -> Wish | None:
     """What layers may run by rows for: the smallest workspace, or one that fits."""
     if not divides(options):
-        return ()
-    if options.optimize == "ram" or options.max_workspace_nbytes is None:
-        return (Wish(float("inf")),)
-    return (Wish(limit_nbytes=options.max_workspace_nbytes),)
+        return None
+    return Wish() if options.optimize == "ram" else Wish(options.max_workspace_nbytes)
 
 
 def offer(program: Program, fields: tuple[Field, ...], options: Options) -> tuple[Field, ...]:

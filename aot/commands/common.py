@@ -91,7 +91,7 @@ def compile_options(function: Callable[..., Any]) -> Callable[..., Any]:
             "--max-workspace",
             metavar="BYTES",
             type=WholeNumber(0, "bytes"),
-            help="Choose kernels whose workspace fits; fail if none do.",
+            help="Choose kernels whose workspace fits, let layers run by rows if that is what it takes; fail if nothing fits.",
         ),
         click.option(
             "--max-stack",

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from aot.lower.implementation import Implementation
     from aot.lower.lifetime import Io
     from aot.lower.plan import Plan, Schedule
+    from aot.lower.program import Program
 
 MOST_PLACED = 6
 """Divisions that are placed, to see which needs least."""
@@ -32,10 +33,9 @@ _SMALL_NBYTES = 512  # a workspace not worth dividing
 
 @dataclass(frozen=True)
 class Wish:
-    """What is wanted: the smallest workspace whose instructions rise by at most the share `max_rise`; or, with `limit_nbytes`, the fewest
-    instructions in a workspace of at most so many bytes."""
+    """What is wanted: the smallest workspace that is worth its instructions; or, with `limit_nbytes`, the fewest instructions in a
+    workspace of at most so many bytes."""
 
-    max_rise: float = 0.0
     limit_nbytes: int | None = None
 
 
@@ -62,23 +62,18 @@ class Ways:
     def __init__(self, whole: Plan, io: Io, inplace: bool, others: Sequence[Sequence[Implementation]]) -> None:
         self.schedule, self.inplace = whole.schedule, inplace
         self.io: Io = io
-        order = list(dict.fromkeys(step.position for step in self.schedule.steps))
-        chosen = Layers(self.schedule.program, [choice.implementation for choice in self.schedule.choices], order, io, inplace)
-        self.variants = Variants(chosen, others)
-        starts = {id(each): each for each in (chosen, self.variants.leaner(chosen) if others else chosen)}.values()
-        self.found = [
-            Way(*self.variants.cheaper(layers, segments)) for layers in starts for segments in _divisions(Divisions(layers))
-        ]
+        chosen = Divisions(layers_of(self.schedule, io, inplace))
+        self.variants = Variants(chosen.layers, others)
+        starts = {id(each): each for each in (chosen, self.variants.leaner(chosen))}.values()
+        self.found = [Way(*self.variants.cheaper(each.layers, segments)) for each in starts for segments in _divisions(each)]
 
     def worth(self, way: Way, nbytes: int) -> float:
         return self.variants.worth(way.layers, way.segments, nbytes)
 
     def candidates(self, wish: Wish) -> list[Way]:
-        """Those that are within the wish as far as can be known before they are placed, the most promising first."""
+        """Those that fulfil the wish as far as can be known before they are placed, the most promising first."""
         if wish.limit_nbytes is None:
-            most = self.variants.total * (1 + wish.max_rise)
-            within = [way for way in self.found if way.instructions <= most]
-            return sorted(within, key=lambda way: self.worth(way, way.peak_nbytes))
+            return sorted(self.found, key=lambda way: self.worth(way, way.peak_nbytes))
         fitting = [way for way in self.found if way.peak_nbytes <= wish.limit_nbytes]
         return sorted(fitting, key=lambda way: way.instructions) or sorted(self.found, key=lambda way: way.peak_nbytes)
 
@@ -131,13 +126,22 @@ def _with_choices(schedule: Schedule, layers: Layers) -> Schedule:
     return replace(schedule, choices=tuple(choices))
 
 
+def layers_of(schedule: Schedule, io: Io, inplace: bool) -> Layers:
+    """The layers of a schedule, in the order in which they begin."""
+    order = list(dict.fromkeys(step.position for step in schedule.steps))
+    return Layers(schedule.program, [choice.implementation for choice in schedule.choices], order, io, inplace)
+
+
 def _can_divide(whole: Plan) -> bool:
     """Whether there is anything to divide: straight-line code whose buffers lie where the plan says."""
-    schedule = whole.schedule
-    program = schedule.program
-    if whole.workspace_nbytes < _SMALL_NBYTES or any(isinstance(one, Control) for one in program.instructions):
+    program = whole.schedule.program
+    if whole.workspace_nbytes < _SMALL_NBYTES or _has_control(program):
         return False
     return not any(buffer.is_window for buffer in program.buffers)
+
+
+def _has_control(program: Program) -> bool:
+    return any(isinstance(one, Control) for one in program.instructions)
 
 
 def _divisions(divisions: Divisions) -> list[Segments]:
@@ -150,10 +154,9 @@ def _divisions(divisions: Divisions) -> list[Segments]:
     return found
 
 
-def least_peak(schedule: Schedule, io: Io, inplace: bool = True) -> int:
+def least_peak(schedule: Schedule, io: Io, inplace: bool) -> int:
     """The smallest peak that any division of a layer-by-layer schedule has, in bytes alive."""
-    order = list(dict.fromkeys(step.position for step in schedule.steps))
-    layers = Layers(schedule.program, [choice.implementation for choice in schedule.choices], order, io, inplace)
-    if any(isinstance(one, Control) for one in schedule.program.instructions):
+    layers = layers_of(schedule, io, inplace)
+    if _has_control(schedule.program):
         return max(map(layers.whole_peak, range(len(layers.layers))), default=0)
     return Divisions(layers).least_peak

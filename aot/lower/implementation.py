@@ -23,8 +23,8 @@ Style = Literal["generic", "ordered"]
 
 @dataclass(frozen=True)
 class Rows:
-    """The row contract. `count` output rows; each step makes a multiple of `per_step` of them (or the last ones);
-    output rows [y0, y1) read input rows `needs(y0, y1)` of each activation operand (None: the whole of it).
+    """The row contract. `count` output rows; each step makes a multiple of `per_step` of them (or the last ones). Which rows of its
+    operands it reads follows from the instruction (`aot/lower/rows.py`).
 
     accumulates: rows are those of a Reduce's window instead; the step with y0 == 0 sets the output, each later one adds to it.
     in_order: a call for many rows touches them in the order in which steps of `per_step` rows would.
@@ -32,7 +32,6 @@ class Rows:
 
     count: int = 1
     per_step: int = 1
-    needs: Callable[[int, int], tuple[int, int]] | None = None
     accumulates: bool = False
     in_order: bool = True
 

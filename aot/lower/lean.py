@@ -5,7 +5,8 @@ Invariant: the least peak never rises; searches are limited by counts.
 
 Selection looks at layers that run whole. By rows another variant may be better: one row at a time instead of two needs fewer rows at
 once; a tiling that divides a row leaves no single pixels. First the layers of the segment that sets the peak are made leaner, as long as
-that lowers it by a larger share than it adds to the costs; then every layer takes the cheapest variant that keeps to the peak. Costs are
+that is worth it: a share of the costs counts as much as three times that share of memory (`INSTRUCTIONS_COUNT`). Then every layer takes the
+cheapest variant that keeps to the peak. Costs are
 instructions and bytes of flash, a byte being worth as large a share of all instructions as it is of all bytes.
 """
 
@@ -52,30 +53,25 @@ class Variants:
         count = instructions if part.walk is None else row_instructions
         return count(one) - count(now) + self.price * max(_flash_nbytes(one) - _flash_nbytes(now), 0)
 
-    def leaner(self, layers: Layers) -> Layers:
-        """The layers with variants that lower the least peak: from those that they have, or from the leanest of all."""
-        leanest = layers
-        for number in range(len(layers.layers)):
+    def leaner(self, divisions: Divisions) -> Divisions:
+        """The divisions with variants that lower the least peak: from those that layers have, or from the leanest of all."""
+        leanest = divisions.layers
+        for number in range(len(leanest.layers)):
             now = leanest.layers[number].implementation
             best = min((now, *self.of(leanest, number)), key=lambda one: _leanness(one, now))
             leanest = leanest if best is now else leanest.with_implementation(number, best)
-        starts = [layers] if leanest is layers else [layers, leanest]
+        starts = [divisions] if leanest is divisions.layers else [divisions, Divisions(leanest)]
         return min(map(self._climbed, starts), key=lambda climbed: climbed[0])[1]
 
-    def _climbed(self, layers: Layers) -> tuple[float, Layers]:
-        """The layers after one variant after the other has lowered the least peak, and what that is worth."""
+    def _climbed(self, divisions: Divisions) -> tuple[float, Divisions]:
+        """The divisions after one variant after the other has lowered the least peak, and what that is worth."""
         for _ in range(_ROUNDS):
-            divisions = Divisions(layers)
-            segments = divisions.cheapest(divisions.least_peak)
-            assert segments is not None
-            better = self._lowered(layers, max(segments.parts, key=lambda part: part.peak_nbytes))
+            better = self._lowered(divisions.layers, max(divisions.least.parts, key=lambda part: part.peak_nbytes))
             if better is None:
                 break
-            layers = better
-        segments = divisions.cheapest(divisions.least_peak)
-        assert segments is not None
-        used, segments = self.cheaper(layers, segments)
-        return self.worth(used, segments, segments.peak_nbytes), layers
+            divisions = Divisions(better)
+        used, segments = self.cheaper(divisions.layers, divisions.least)
+        return self.worth(used, segments, segments.peak_nbytes), divisions
 
     def worth(self, layers: Layers, segments: Segments, nbytes: int) -> float:
         """What orders ways to run the layers in so many bytes: memory, times the instructions that it takes as often as they count."""

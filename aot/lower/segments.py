@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
-from math import prod
+from math import inf, prod
 from typing import TYPE_CHECKING
 
 from aot.graph.primitive import Call, Control
@@ -106,6 +106,13 @@ class Divisions:
         return best[-1]
 
     @cached_property
+    def least(self) -> Segments:
+        """The division with the least peak that takes fewest instructions."""
+        found = self.cheapest(self.least_peak)
+        assert found is not None
+        return found
+
+    @cached_property
     def peaks(self) -> tuple[int, ...]:
         """Peaks that a division can have, from the least on."""
         every = {one.peak_nbytes for ending in self.ending for one in ending}
@@ -113,25 +120,19 @@ class Divisions:
 
     def cheapest(self, peak_nbytes: int) -> Segments | None:
         """The division with fewest instructions (then fewest layers run by rows) whose peak is at most this."""
-        best: list[tuple[int, int, Segment | None] | None] = [(0, 0, None), *[None] * self.count]
+        costs: list[tuple[float, int]] = [(0, 0), *[(inf, 0)] * self.count]
+        last: list[Segment | None] = [None] * (self.count + 1)
         for end in range(1, self.count + 1):
             for one in self.ending[end]:
-                before = best[one.first]
-                if before is None or one.peak_nbytes > peak_nbytes:
-                    continue
-                divided = 0 if one.walk is None else one.end - one.first + 1
-                found = (before[0] + one.instructions, before[1] + divided, one)
-                if best[end] is None or found[:2] < best[end][:2]:  # type: ignore[index]
-                    best[end] = found
-        if best[-1] is None:
-            return None
+                before, divided = costs[one.first], 0 if one.walk is None else one.end - one.first + 1
+                found = before[0] + one.instructions, before[1] + divided
+                if one.peak_nbytes <= peak_nbytes and found < costs[end]:
+                    costs[end], last[end] = found, one
         parts: list[Segment] = []
-        end = self.count
-        while end:
-            part = best[end][2]  # type: ignore[index]
-            assert part is not None
+        while (end := parts[-1].first if parts else self.count) and (part := last[end]) is not None:
             parts.append(part)
-            end = part.first
+        if end:
+            return None
         return Segments(tuple(reversed(parts)))
 
 

@@ -15,7 +15,7 @@ import itertools
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from aot.graph.primitive import Control
+from aot.graph.primitive import Call, Control
 from aot.lower.lifetime import in_workspace
 from aot.lower.rows import instruction_rows, row_count, row_nbytes, step_rows
 
@@ -49,7 +49,6 @@ class Layer:
     steps: tuple[Touches, ...]
     whole: Touches
     overlaps: Mapping[int, Overlap]
-    scratch_nbytes: int
 
     @property
     def splits(self) -> bool:
@@ -112,23 +111,21 @@ class Layers:
 
     def _layer(self, one: Implementation) -> Layer:
         rows = one.rows
-        divided = rows.count > 1 and not isinstance(one.instruction, Control) and self._divides(one)
         whole = self._touches(one, 0, rows.count)
         found = [whole]
-        if divided:
+        if self._divides(one):
             steps = range(0, rows.count, rows.per_step)
             found = [self._touches(one, y, min(y + rows.per_step, rows.count)) for y in steps]
             found = found if rows.accumulates or _rises(found) else [whole]
         shared = one.sharing(rows.per_step).items() if self.inplace else ()
         rules: Mapping[int, Overlap] = {self.number[self.program.storage(name)]: rule for name, rule in shared if self._moves(name)}
-        return Layer(one, _with_last(found), _with_last([whole])[0], rules, one.scratch_nbytes)
+        return Layer(one, _with_last(found), _with_last([whole])[0], rules)
 
     def _divides(self, one: Implementation) -> bool:
-        """Whether an implementation's rows are those of the instruction."""
-        rows, instruction = one.rows, one.instruction
-        if instruction_rows(instruction, rows.accumulates) != rows.count:  # type: ignore[arg-type]
+        """Whether an implementation has rows, which are those of the instruction."""
+        if one.rows.count == 1 or len(one.writes) != 1 or isinstance(one.instruction, Call | Control):
             return False
-        return len(one.writes) == 1
+        return instruction_rows(one.instruction, one.rows.accumulates) == one.rows.count
 
     def _moves(self, name: str) -> bool:
         return self.program.storage(name) in self.number
@@ -165,27 +162,25 @@ class Layers:
                 return False
         return True
 
-    def alive_nbytes(self, first: int, end: int) -> int:
-        """Bytes of storages that exist before layer `first` and that it, or a later one, touches (or the caller reads)."""
-        return sum(one.rows * one.nbytes for one in self.storages if one.first < first <= one.last)
+    def alive_nbytes(self, number: int) -> int:
+        """Bytes of storages that exist before a layer and that it, or a later one, touches (or the caller reads)."""
+        return sum(one.rows * one.nbytes for one in self.storages if one.first < number <= one.last)
 
     def whole_peak(self, number: int) -> int:
         """Bytes alive while a layer runs undivided."""
         layer, storages = self.layers[number], self.storages
-        alive = sum(one.rows * one.nbytes for one in storages if one.first < number <= one.last)
         new = sum(storages[s].rows * storages[s].nbytes for s, _, _ in layer.whole.writes if storages[s].first == number)
-        return alive + new - self._saved_whole(number) + layer.scratch_nbytes
+        return self.alive_nbytes(number) + new - self._saved_whole(number) + layer.implementation.scratch_nbytes
 
     def _saved_whole(self, number: int) -> int:
         """Bytes that the output shares with an input that it takes over as a whole."""
         layer, storages = self.layers[number], self.storages
         if len(layer.whole.writes) != 1 or storages[layer.whole.writes[0][0]].first != number:
             return 0
-        out = storages[layer.whole.writes[0][0]]
-        dying = [storages[s] for s in layer.overlaps if storages[s].last == number and not self._is_output(s)]
-        names = {self.program.storage(name) for name in layer.implementation.overwrites}
-        fits = any(one.name in names and one.rows * one.nbytes == out.rows * out.nbytes for one in dying)
-        return out.rows * out.nbytes if fits else 0
+        nbytes = storages[layer.whole.writes[0][0]].rows * storages[layer.whole.writes[0][0]].nbytes
+        names = {self.program.storage(name) for name in layer.implementation.overwrites if self.inplace and self._moves(name)}
+        dying = [one for one in storages if one.name in names and one.last == number]
+        return nbytes if any(one.rows * one.nbytes == nbytes for one in dying) else 0
 
     def _is_output(self, storage: int) -> bool:
         return self.storages[storage].last == len(self.layers)
@@ -228,7 +223,7 @@ class _Walker:
         self.storages = layers.storages
         self.done = [0] * (end - first)
         self.order: list[tuple[int, int]] = []
-        self.live = layers.alive_nbytes(first, end)
+        self.live = layers.alive_nbytes(first)
         self.peak = self.live
         self.born: set[tuple[int, int]] = set()
         self.begun: set[int] = set()
@@ -296,7 +291,7 @@ class _Walker:
         dying = list(self._dying(step))
         freed = sum(self.storages[s].nbytes for s, _ in dying if s not in self.solid) + self._emptied(dying)
         loose = [] if any(s in self.solid for s, _, _ in step.writes) else [row for row in dying if row[0] not in self.solid]
-        during = self.live + new - shared_nbytes(self.layers, layer, step, new, loose) + layer.scratch_nbytes
+        during = self.live + new - shared_nbytes(self.layers, layer, step, new, loose) + layer.implementation.scratch_nbytes
         self.peak = max(self.peak, during)
         self.live += new - freed - self._unread(step)
         return self.peak <= self.limit

@@ -178,3 +178,12 @@ def test_the_largest_sums() -> None:
 def test_sums_that_are_declined(change: dict, sentence: str) -> None:
     program = sums_of(**{"height": 2, "width": 3, "depth": 8, "initial": 0, **change})
     assert sentence in str(claim_sums(program, program.instructions[0], M4))
+
+
+def test_an_operand_beside_the_output_gives_only_its_own_row() -> None:
+    """Two output rows in a step are stored one behind the other, or column by column: a row of the operand that is still to be read
+    must not be under the other row's output."""
+    paired = [one for one in variants(fused(Case("depthwise", image=(1, 6, 5, 8)))) if one.rows.per_step == 2]
+    assert paired
+    for one in paired:
+        assert one.sharing(2)["r"] == "element", one.variant

@@ -13,7 +13,6 @@ from aot.backends.generic import activations, generic_constants
 from aot.graph.expr import Expr, loads
 from aot.graph.primitive import Contract, Map
 from aot.lower.implementation import Overlap
-from aot.lower.inplace import elementwise_overwrites
 from aot.lower.program import Buffer, Program
 
 
@@ -27,11 +26,9 @@ def operands_of(program: Program, instruction: Contract, rest: Expr | None) -> t
 
 
 def overlaps(program: Program, layer: Layer, source: Overlap | None) -> tuple[tuple[str, Overlap], ...]:
-    """How rows of a layer's output may lie on those that it reads: of its input as `source` says, of operands beside the output byte on
-    byte, each of their elements being read just before the output's is stored. An input that is such an operand, too, is read to the end."""
-    source = None if is_beside(program, layer) else source
-    beside: tuple[tuple[str, Overlap], ...] = tuple((name, "same") for name in elementwise_overwrites(program, layer.instruction))
-    return beside if source is None else ((layer.instruction.left.buffer, source), *beside)
+    """How rows of a layer's output may lie on those of its input: as `source` says, unless the input is an operand beside the output, too,
+    which is read to the end. (Operands beside the output are what `overwrites` names.)"""
+    return () if source is None or is_beside(program, layer) else ((layer.instruction.left.buffer, source),)
 
 
 def scatterable(program: Program, layer: Layer) -> tuple[str, ...]:

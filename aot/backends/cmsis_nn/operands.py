@@ -134,14 +134,6 @@ class Layer:
         return frozenset(found)
 
 
-def needed_rows(layer: Layer, y0: int, y1: int) -> tuple[int, int]:
-    """Input rows [first, last) that output rows [y0, y1) of a layer read."""
-    g = layer.geometry
-    first = y0 * g.stride[0] - g.pad_top
-    last = (y1 - 1) * g.stride[0] - g.pad_top + (g.kernel[0] - 1) * g.dilation[0] + 1
-    return max(0, min(first, g.input[1] - 1)), max(min(last, g.input[1]), 1)
-
-
 def split_result(result: Expr) -> Split | None:
     """Find int8(clamp(requantise(acc, multiplier, shift) + zero_point, low, high)) inside a result, or what int16 sums become; None if
     it is not there."""

@@ -46,12 +46,6 @@ class Side:
         """Whether every window has an element inside the image."""
         return all(-self.taps < number * self.stride - self.pad < self.size for number in range(self.count))
 
-    def needs(self, first: int, last: int) -> tuple[int, int]:
-        """The part of the image that windows [first, last) read."""
-        start = first * self.stride - self.pad
-        end = (last - 1) * self.stride - self.pad + self.taps
-        return max(0, min(start, self.size)), max(0, min(end, self.size))
-
 
 @dataclass(frozen=True)
 class Pool:
@@ -138,7 +132,7 @@ def implementation_of(
         writes=(instruction.out,),
         constants=generic_constants(program, instruction),
         emit=emit,
-        rows=Rows(pool.rows.count, 1, pool.rows.needs),
+        rows=Rows(pool.rows.count, 1),
         style="ordered",
         cost=cost,
         notes=(note,),

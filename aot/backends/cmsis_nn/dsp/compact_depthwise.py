@@ -16,7 +16,7 @@ import numpy as np
 from aot.backends.cmsis_nn.dsp.columns import Columns
 from aot.backends.cmsis_nn.dsp.compact import NBYTES, Channel, Compact, Numbers, compact, layer_numbers, rounding, words_of
 from aot.backends.cmsis_nn.dsp.ending import Place, stage_of
-from aot.backends.cmsis_nn.operands import Layer, needed_rows
+from aot.backends.cmsis_nn.operands import Layer
 from aot.backends.cmsis_nn.shared import Frame, digest, emit_body
 from aot.graph.ir import DType
 from aot.llvm.emission import KernelFunction
@@ -83,7 +83,7 @@ def compact_depthwise(layer: Layer, reads: tuple[str, ...]) -> Implementation | 
         constants=(table,),
         emit=lambda function: _emit(function, plan, table.name),
         scratch_nbytes=_COLUMN_NBYTES * plan.columns.count,
-        rows=Rows(layer.geometry.output[1], 1, lambda y0, y1: needed_rows(layer, y0, y1)),
+        rows=Rows(layer.geometry.output[1], 1),
         style="ordered",
         cost=plan.cost,
         is_frugal=True,

@@ -20,7 +20,7 @@ from aot.backends.cmsis_nn.dsp.ending import stage_of
 from aot.backends.cmsis_nn.dsp.gather import Patches
 from aot.backends.cmsis_nn.dsp.packing import Packed, Tile, pack_compact
 from aot.backends.cmsis_nn.dsp.product import Core, Placement
-from aot.backends.cmsis_nn.operands import Layer, needed_rows
+from aot.backends.cmsis_nn.operands import Layer
 from aot.backends.cmsis_nn.shared import Frame, digest, emit_body
 from aot.graph.ir import DType
 from aot.llvm.emission import KernelFunction
@@ -92,7 +92,7 @@ def _implementation(plan: _Plan, reads: tuple[str, ...]) -> Implementation:
         constants=(table,),
         emit=lambda function: _emit(function, plan, table.name),
         scratch_nbytes=4 * tile.pixels * tile.words,
-        rows=Rows(layer.geometry.output[1], plan.rows_per_step, lambda y0, y1: needed_rows(layer, y0, y1)),
+        rows=Rows(layer.geometry.output[1], plan.rows_per_step),
         style="ordered",
         cost=plan.cost,
         is_frugal=True,

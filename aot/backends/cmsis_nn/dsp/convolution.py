@@ -34,7 +34,7 @@ from aot.backends.cmsis_nn.dsp.tiling import (
     single_row_tiles,
 )
 from aot.backends.cmsis_nn.fused import operands_of, overlaps, scatterable
-from aot.backends.cmsis_nn.operands import Layer, needed_rows, read_layer
+from aot.backends.cmsis_nn.operands import Layer, read_layer
 from aot.backends.cmsis_nn.shared import Body, digest, emit_body
 from aot.graph.ir import DType
 from aot.graph.primitive import Primitive
@@ -133,7 +133,7 @@ def _implementation(program: Program, layer: Layer, plan: _Plan, kernel: str) ->
         overwrites=elementwise_overwrites(program, instruction),
         scatters=() if plan.patches.contiguous else scatterable(program, layer),
         overlap=overlaps(program, layer, "forward" if plan.runs_forward(program[instruction.out]) else None),
-        rows=Rows(layer.geometry.output[1], plan.rows_per_step, plan.needs),
+        rows=Rows(layer.geometry.output[1], plan.rows_per_step),
         style="ordered",
         cost=plan.cost,
         notes=tuple(notes),
@@ -262,10 +262,6 @@ class _Plan:
         """Words in a turn of the loop over single pixels at the end."""
         most = self.tile.unroll if self.long_tail else TAIL_UNROLL
         return next(step for step in range(most, 0, -1) if self.tile.words % step == 0)
-
-    def needs(self, y0: int, y1: int) -> tuple[int, int]:
-        """Input rows that output rows [y0, y1) read."""
-        return needed_rows(self.layer, y0, y1)
 
 
 def _plans(program: Program, layer: Layer, spread: Spread | None) -> list[_Plan]:

@@ -20,7 +20,7 @@ from aot.backends.cmsis_nn.dsp.convolution import MOST_ROWS, TAKES, is_for_colum
 from aot.backends.cmsis_nn.dsp.costs import fused, requantised
 from aot.backends.cmsis_nn.dsp.sliding import sliding_depthwise
 from aot.backends.cmsis_nn.fused import operands_of, overlaps, scatterable, scatterable_output
-from aot.backends.cmsis_nn.operands import Layer, needed_rows, read_layer
+from aot.backends.cmsis_nn.operands import Layer, read_layer
 from aot.backends.cmsis_nn.shared import Body, Frame, digest, emit_body
 from aot.graph.primitive import Primitive
 from aot.llvm.emission import KernelFunction
@@ -64,7 +64,7 @@ def claim_depthwise(program: Program, instruction: Primitive, target: Target) ->
         overwrites=elementwise_overwrites(program, instruction),
         scatters=(*scatterable(program, layer), *scatterable_output(program, layer)),
         overlap=overlaps(program, layer, "same" if plan.is_congruent else None),
-        rows=Rows(layer.geometry.output[1], 2 if plan.is_paired else 1, lambda y0, y1: needed_rows(layer, y0, y1)),
+        rows=Rows(layer.geometry.output[1], 2 if plan.is_paired else 1),
         style="ordered",
         cost=plan.cost,
         notes=(str(plan.channels.form), how),

@@ -27,7 +27,7 @@ from aot.backends.cmsis_nn.dsp.packing import Packed, Tile, pack, paired
 from aot.backends.cmsis_nn.dsp.product import Core, Placement
 from aot.backends.cmsis_nn.dsp.tiling import block_choices, block_instructions, code_share
 from aot.backends.cmsis_nn.fused import operands_of, overlaps, scatterable
-from aot.backends.cmsis_nn.operands import Layer, needed_rows, read_layer
+from aot.backends.cmsis_nn.operands import Layer, read_layer
 from aot.backends.cmsis_nn.shared import Body, digest, emit_body
 from aot.graph.ir import DType
 from aot.graph.primitive import Geometry, Primitive
@@ -69,7 +69,7 @@ def claim_rows(program: Program, instruction: Primitive, target: Target) -> Impl
         overwrites=elementwise_overwrites(program, instruction),
         scatters=scatterable(program, layer),
         overlap=overlaps(program, layer, "anywhere"),
-        rows=Rows(g.output[1], 1, lambda y0, y1: needed_rows(layer, y0, y1)),
+        rows=Rows(g.output[1], 1),
         style="ordered",
         cost=Cost(
             int(_row_instructions(layer, shape) * g.output[0] * g.output[1]),

@@ -22,7 +22,7 @@ from aot.backends.cmsis_nn.dsp.costs import requantised
 from aot.backends.cmsis_nn.dsp.ending import Place, constant_count, constants_of_form, stage_of
 from aot.backends.cmsis_nn.dsp.instructions import Dsp
 from aot.backends.cmsis_nn.fused import overlaps, scatterable
-from aot.backends.cmsis_nn.operands import Layer, needed_rows, read_layer
+from aot.backends.cmsis_nn.operands import Layer, read_layer
 from aot.backends.cmsis_nn.requantise import Form, solve
 from aot.backends.cmsis_nn.shared import Body, digest, emit_body
 from aot.graph.ir import DType
@@ -63,7 +63,7 @@ def claim_single_rows(program: Program, instruction: Primitive, target: Target) 
         emit=lambda function: _emit(function, plan, table.name),
         scatters=scatterable(program, layer),
         overlap=overlaps(program, layer, "same" if plan.is_congruent else None),
-        rows=Rows(g.output[1], 1, lambda y0, y1: needed_rows(layer, y0, y1)),
+        rows=Rows(g.output[1], 1),
         style="ordered",
         cost=plan.cost,
         notes=(str(plan.form), "one row at a time; a column is read once"),

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from aot.backends.cmsis_nn.dsp.channels import Channels
 from aot.backends.cmsis_nn.dsp.costs import requantised
 from aot.backends.cmsis_nn.dsp.sliding_path import Band, Path, turns_for
-from aot.backends.cmsis_nn.operands import Layer, needed_rows
+from aot.backends.cmsis_nn.operands import Layer
 from aot.backends.cmsis_nn.shared import Body, Frame, digest, emit_body
 from aot.llvm.emission import KernelFunction
 from aot.llvm.types import I32, Value
@@ -47,7 +47,7 @@ def _implementation(plan: _Plan, reads: tuple[str, ...]) -> Implementation:
         writes=(layer.instruction.out,),
         constants=(table,),
         emit=lambda function: _emit(function, plan, table.name),
-        rows=Rows(layer.geometry.output[1], 2, lambda y0, y1: needed_rows(layer, y0, y1)),
+        rows=Rows(layer.geometry.output[1], 2),
         style="ordered",
         cost=plan.cost,
         notes=(str(plan.channels.form), "two rows at a time; a column is read once"),

@@ -24,7 +24,7 @@ from aot.backends.cmsis_nn.dsp.packing import paired
 from aot.backends.cmsis_nn.dsp.winograd_input import Tiles
 from aot.backends.cmsis_nn.dsp.winograd_weights import BANDS, POSITIONS, PRE, Winograd, pack, solved
 from aot.backends.cmsis_nn.fused import operands_of
-from aot.backends.cmsis_nn.operands import Layer, needed_rows, read_layer
+from aot.backends.cmsis_nn.operands import Layer, read_layer
 from aot.backends.cmsis_nn.shared import Body, digest, emit_body
 from aot.graph.ir import DType
 from aot.graph.primitive import Primitive
@@ -72,7 +72,7 @@ def claim_winograd(program: Program, instruction: Primitive, target: Target) -> 
                 emit=lambda function, plan=plan: _emit(function, plan, weights.name),
                 scratch_nbytes=plan.stage_at + plan.stage_nbytes,
                 overwrites=elementwise_overwrites(program, instruction),
-                rows=Rows(g.output[1], 2, lambda y0, y1: needed_rows(layer, y0, y1)),
+                rows=Rows(g.output[1], 2),
                 style="ordered",
                 notes=(str(form), f"a block is {tiles.at_once} x {packed.at_once} (tiles of 2 x 4 pixels x channels)"),
                 cost=plan.cost,

@@ -18,7 +18,7 @@ from aot.backends.cmsis_nn.helium.memory import Patches, Repeated
 from aot.backends.cmsis_nn.helium.product import CHUNK, Product
 from aot.backends.cmsis_nn.helium.rest import Rest, cost_of, instructions
 from aot.backends.cmsis_nn.helium.strips import Strips
-from aot.backends.cmsis_nn.operands import Layer, needed_rows, read_layer
+from aot.backends.cmsis_nn.operands import Layer, read_layer
 from aot.backends.cmsis_nn.shared import Body, emit_body
 from aot.graph.ir import DType
 from aot.graph.primitive import Geometry, Primitive
@@ -73,7 +73,7 @@ def _implementation(program: Program, layer: Layer, kernel: str) -> Implementati
         emit=lambda function: _emit(function, plan, table.name),
         scratch_nbytes=plan.scratch_nbytes,
         overwrites=elementwise_overwrites(program, instruction),
-        rows=Rows(layer.geometry.output[1], 1, lambda y0, y1: needed_rows(layer, y0, y1)),
+        rows=Rows(layer.geometry.output[1], 1),
         style="ordered",
         notes=tuple(notes),
         cost=plan.cost,

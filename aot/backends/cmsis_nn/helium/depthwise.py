@@ -16,7 +16,7 @@ from aot.backends.cmsis_nn.helium.ending import Ending
 from aot.backends.cmsis_nn.helium.memory import Phases, pad_row
 from aot.backends.cmsis_nn.helium.mve import REACH
 from aot.backends.cmsis_nn.helium.rest import Rest, cost_of, instructions
-from aot.backends.cmsis_nn.operands import HELIUM_TAPS, Layer, needed_rows, read_layer
+from aot.backends.cmsis_nn.operands import HELIUM_TAPS, Layer, read_layer
 from aot.backends.cmsis_nn.shared import Body, emit_body
 from aot.graph.ir import DType
 from aot.graph.primitive import Geometry, Primitive
@@ -58,7 +58,7 @@ def claim_depthwise(program: Program, instruction: Primitive, target: Target) ->
         emit=lambda function: _emit(function, plan, table.name),
         scratch_nbytes=plan.scratch_nbytes,
         overwrites=elementwise_overwrites(program, layer.instruction),
-        rows=Rows(layer.geometry.output[1], 1, lambda y0, y1: needed_rows(layer, y0, y1)),
+        rows=Rows(layer.geometry.output[1], 1),
         style="ordered",
         notes=(
             product.ending.note(),

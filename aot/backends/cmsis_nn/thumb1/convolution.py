@@ -20,7 +20,7 @@ import numpy as np
 from aot.backends.cmsis_nn.dsp.ending import word32
 from aot.backends.cmsis_nn.dsp.gather import Patches
 from aot.backends.cmsis_nn.fused import operands_of
-from aot.backends.cmsis_nn.operands import Layer, needed_rows, read_layer
+from aot.backends.cmsis_nn.operands import Layer, read_layer
 from aot.backends.cmsis_nn.shared import Body, Frame, emit_body
 from aot.backends.cmsis_nn.thumb1.packing import Packed, pack
 from aot.backends.cmsis_nn.thumb1.refusal import refusal
@@ -174,7 +174,7 @@ def _implementation(program: Program, layer: Layer, plan: _Plan, kernel: str) ->
         emit=lambda function: _emit(function, plan, table.name),
         scratch_nbytes=plan.scratch_nbytes,
         overwrites=elementwise_overwrites(program, instruction),
-        rows=Rows(layer.geometry.output[1], 1, lambda y0, y1: needed_rows(layer, y0, y1)),
+        rows=Rows(layer.geometry.output[1], 1),
         style="ordered",
         notes=(form, f"{product.depth / groups:.1f} products are summed in lanes before a split"),
         cost=plan.cost,

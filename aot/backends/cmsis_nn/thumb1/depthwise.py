@@ -21,7 +21,7 @@ import numpy as np
 
 from aot.backends.cmsis_nn.dsp.ending import stage_of, word32
 from aot.backends.cmsis_nn.fused import operands_of
-from aot.backends.cmsis_nn.operands import Layer, needed_rows, read_layer
+from aot.backends.cmsis_nn.operands import Layer, read_layer
 from aot.backends.cmsis_nn.shared import Body, Frame, emit_body
 from aot.backends.cmsis_nn.swar import lanes
 from aot.backends.cmsis_nn.thumb1.refusal import refusal
@@ -69,7 +69,7 @@ def _implementation(program: Program, plan: _Plan) -> Implementation:
         emit=lambda function: _emit(function, plan, table.name),
         scratch_nbytes=plan.scratch_nbytes,
         overwrites=elementwise_overwrites(program, instruction),
-        rows=Rows(layer.geometry.output[1], min(2, layer.geometry.output[1]), lambda y0, y1: needed_rows(layer, y0, y1)),
+        rows=Rows(layer.geometry.output[1], min(2, layer.geometry.output[1])),
         style="ordered",
         notes=("sums requantised one by one" if rescaling is None else str(rescaling), f"groups of taps: {groups}"),
         cost=plan.cost,

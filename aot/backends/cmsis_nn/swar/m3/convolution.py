@@ -13,7 +13,7 @@ from math import prod
 
 from aot.backends.cmsis_nn.dsp.gather import Patches
 from aot.backends.cmsis_nn.fused import operands_of
-from aot.backends.cmsis_nn.operands import Layer, needed_rows, read_layer
+from aot.backends.cmsis_nn.operands import Layer, read_layer
 from aot.backends.cmsis_nn.shared import Body, digest, emit_body
 from aot.backends.cmsis_nn.swar.m3.gather import gather_pair, gather_pixels, gather_windows
 from aot.backends.cmsis_nn.swar.m3.packing import Packed, pack
@@ -62,7 +62,7 @@ def _implementation(program: Program, layer: Layer, kernel: str) -> Implementati
         emit=lambda function: _emit(function, plan, weights.name),
         scratch_nbytes=plan.patches_at + 2 * plan.patches.patch_nbytes,
         overwrites=elementwise_overwrites(program, instruction),
-        rows=Rows(layer.geometry.output[1], plan.rows_per_step, lambda y0, y1: needed_rows(layer, y0, y1)),
+        rows=Rows(layer.geometry.output[1], plan.rows_per_step),
         style="ordered",
         notes=(
             str(packed.form),

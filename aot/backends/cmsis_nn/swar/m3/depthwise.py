@@ -18,7 +18,7 @@ import numpy as np
 
 from aot.backends.cmsis_nn.dsp.ending import Place, constant_count, constants_of_form, word32
 from aot.backends.cmsis_nn.fused import operands_of
-from aot.backends.cmsis_nn.operands import Layer, needed_rows, read_layer
+from aot.backends.cmsis_nn.operands import Layer, read_layer
 from aot.backends.cmsis_nn.requantise import Form
 from aot.backends.cmsis_nn.shared import Body, Frame, digest, emit_body
 from aot.backends.cmsis_nn.swar.m3.packing import solved
@@ -66,7 +66,7 @@ def _implementation(program: Program, layer: Layer) -> Implementation:
         constants=(table, *constants),
         emit=lambda function: _emit(function, plan, table.name),
         overwrites=elementwise_overwrites(program, instruction),
-        rows=Rows(layer.geometry.output[1], 1, lambda y0, y1: needed_rows(layer, y0, y1)),
+        rows=Rows(layer.geometry.output[1], 1),
         style="ordered",
         notes=(str(plan.form), f"columns at a time: {', '.join(str(size) for size in dict.fromkeys(plan.sizes))}"),
         cost=plan.cost,
