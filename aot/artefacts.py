@@ -103,7 +103,14 @@ def _render(template: str, bundle: Bundle) -> str:
         keep_trailing_newline=True,
         autoescape=False,
     )
-    models = [(model, [_entry_view(bundle, model, entry) for entry in model.entries]) for model in bundle.parts]
+    models = [
+        (
+            model,
+            [_entry_view(bundle, model, entry) for entry in model.entries],
+            [pointer.declaration for pointer in bundle.pointers(model.init)] if model.init else [],
+        )
+        for model in bundle.parts
+    ]
     checks = [check for ability, *check in _CPU_CHECKS if ability in bundle.target.has]
     template_ = environment.get_template(template)
     return template_.render(
@@ -119,7 +126,9 @@ def _entry_view(bundle: Bundle, model: Bundle, entry: Entry) -> dict[str, Any]:
     parameters = (
         [] if bundle.io_in_workspace else [_parameter(port) for port in ports if not entry.stream or port["role"] == "output"]
     )
-    parameters.insert(0 if entry.stream else len(parameters), "void *workspace")
+    spaces = [pointer.declaration for pointer in entry.workspaces]
+    rest = [pointer.declaration for pointer in bundle.pointers(entry)[len(spaces) :]]
+    parameters = [*spaces, *parameters, *rest] if entry.stream else [*parameters, *spaces, *rest]
     comments = [f"workspace: {prefix.upper()}_WORKSPACE_SIZE bytes, any content before and after."]
     if bundle.shares_workspace:
         whole = f"{bundle.name.upper()}_WORKSPACE_SIZE"
@@ -133,14 +142,11 @@ def _entry_view(bundle: Bundle, model: Bundle, entry: Entry) -> dict[str, Any]:
     else:
         comments.append("Inputs are only read; the buffers must not overlap.")
     if entry.state_nbytes:
-        parameters.append("void *state")
         comments.append(f"state: {model.name.upper()}_STATE_SIZE bytes that {model.name}_init has filled; the run changes them.")
     if bundle.functions or bundle.library:
         macro = "CUSTOM" if bundle.functions else "LIBRARY"
         lost = f"outputs and state (call {model.name}_init)" if entry.state_nbytes else "outputs"
         comments.append(f"After {bundle.name.upper()}_ERROR_{macro} {lost} hold nothing useful.")
-    weights = ["const void *weights"] * (bundle.weights is not None)
-    parameters += weights
     return {
         "symbol": entry.symbol,
         "prefix": prefix,
@@ -155,7 +161,8 @@ def _entry_view(bundle: Bundle, model: Bundle, entry: Entry) -> dict[str, Any]:
         "parameters": parameters,
         "comments": comments,
         "stream": entry.stream,
-        "weights": weights,
+        "begin": [*spaces, *rest],
+        "push": [*spaces, f"const {ports[0]['c_type']} *rows", "uint32_t n", *rest] if entry.stream else [],
     }
 
 

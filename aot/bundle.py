@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from aot.graph.ir import DType, Node, Quantisation, Shape
+from aot.pointers import Pointer, ordered, state, weights, workspace
 
 if TYPE_CHECKING:
     from aot.lower.memory import Memory
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Port:
-    """An input or output of an entry. `name` is a C identifier; `workspace_offset` (bytes) only with `--io workspace`."""
+    """An input or output of an entry. `name` is a C identifier; `workspace_offset` (bytes) only with `--io workspace`: from which of the
+    entry's pointers on, `pointer` says."""
 
     name: str
     label: str
@@ -28,6 +30,7 @@ class Port:
     quantisation: Quantisation | None
     align: int
     workspace_offset: int | None = None
+    pointer: str = "workspace"
 
     @property
     def nbytes(self) -> int:
@@ -126,6 +129,11 @@ class Entry:
         """Its global functions."""
         return (self.symbol,) if self.stream is None else (self.stream.begin, self.stream.push, self.stream.end)
 
+    @property
+    def workspaces(self) -> tuple[Pointer, ...]:
+        """The memory that it works in."""
+        return () if self.initialises else (workspace(self.workspace_nbytes, self.workspace_align),)
+
 
 @dataclass(frozen=True, repr=False)
 class Bundle:
@@ -163,6 +171,12 @@ class Bundle:
     def model_of(self, entry: Entry) -> Bundle:
         """The model that an entry is of."""
         return next((model for model in self.models if entry in (*model.entries, model.init)), self)
+
+    def pointers(self, entry: Entry) -> tuple[Pointer, ...]:
+        """What an entry is passed besides its inputs and outputs, in order."""
+        kept = (state(entry.state_nbytes, entry.state_align),) if entry.state_nbytes else ()
+        constants = () if self.weights is None else (weights(len(self.weights), self.weights_align),)
+        return ordered((*entry.workspaces, *kept, *constants))
 
     @property
     def streams(self) -> bool:

@@ -8,14 +8,14 @@ Invariant: nothing is read or written before all checks have passed; after a ker
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from llvmlite import ir
 
 from aot.errors import InternalError
 from aot.graph.primitive import Control
-from aot.llvm.constants import BLOCK_ALIGN, Pool, offset_pointer
+from aot.llvm.constants import Pool, offset_pointer
 from aot.llvm.runs import PAUSE, Numbers, Run, emit_run, find_run
 from aot.llvm.types import I8, I32, POINTER, Builder, Value, known_integer
 from aot.lower.blocks import blocks, ends
@@ -34,34 +34,30 @@ def build_entry(
     module: ir.Module, source: EntrySource, layout: Layout, symbols: Mapping[int, str], pool: Pool, separate: bool
 ) -> None:
     """Define the entry of `source` in `module`. `symbols`: the kernel function of each position of the schedule."""
-    names = parameter_names(source, layout, separate)
-    entry = ir.Function(module, ir.FunctionType(I32, [POINTER] * len(names)), source.symbol)
+    wanted = parameters(source, layout, separate)
+    entry = ir.Function(module, ir.FunctionType(I32, [POINTER] * len(wanted)), source.symbol)
     entry.attributes.add("nounwind")
-    for argument, name in zip(entry.args, names):
-        argument.name = f"arg_{name.lstrip('/')}"
+    values = name_arguments(entry, wanted)
     builder = ir.IRBuilder(entry.append_basic_block("entry"))
-    _check(builder, entry, source, layout, separate)
-    arguments = Arguments(builder, layout, pool, dict(zip(names, entry.args)))
+    check_pointers(builder, layout.pointer_bits, [(values[name], *each) for name, each in wanted.items()])
+    arguments = Arguments(builder, layout, pool, values)
     _Flow(module, arguments, source, symbols).emit()
     builder.ret(I32(0))
 
 
-def parameter_names(source: EntrySource, layout: Layout, separate: bool) -> list[str]:
-    """The entry's parameters, in order. `/` can't stand in a port's name."""
-    names = [port.name for port in layout.parameters]
-    return names + ["/workspace"] * source.has_workspace + ["/state"] * source.has_state + ["/weights"] * separate
+def parameters(source: EntrySource, layout: Layout, separate: bool) -> dict[str, tuple[int, int]]:
+    """Alignment and bytes behind each parameter of the entry, in order: its ports, then what else it is passed, whose names begin with
+    `/`, which can't stand in a port's name."""
+    ports = {port.name: (port.align, port.nbytes) for port in layout.parameters}
+    return ports | {f"/{pointer.name}": (pointer.align, pointer.nbytes) for pointer in source.pointers(separate)}
 
 
-def _check(builder: Builder, entry: ir.Function, source: EntrySource, layout: Layout, separate: bool) -> None:
-    wanted = [(argument, port.align, port.nbytes) for argument, port in zip(entry.args, layout.parameters)]
-    rest = iter(entry.args[len(layout.parameters) :])
-    if source.has_workspace:
-        wanted.append((next(rest), source.plan.align, source.plan.workspace_nbytes))
-    if source.has_state and source.state:
-        wanted.append((next(rest), source.state.align, source.state.nbytes))
-    if separate:
-        wanted.append((next(rest), BLOCK_ALIGN, 1))
-    check_pointers(builder, layout.pointer_bits, wanted)
+def name_arguments(function: ir.Function, names: Iterable[str]) -> dict[str, Value]:
+    """The function's arguments by the names of its parameters."""
+    values = dict(zip(names, function.args, strict=True))
+    for name, value in values.items():
+        value.name = f"arg_{name.lstrip('/')}"
+    return values
 
 
 def check_pointers(builder: Builder, pointer_bits: int, wanted: Sequence[tuple[Value, int, int]]) -> None:

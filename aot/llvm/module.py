@@ -18,7 +18,7 @@ from llvmlite import ir
 from aot.errors import InternalError
 from aot.llvm import elf
 from aot.llvm.calls import called
-from aot.llvm.constants import Pool
+from aot.llvm.constants import BLOCK_ALIGN, Pool
 from aot.llvm.emission import KernelFunction, declare_kernel, local_attributes, parameter_names
 from aot.llvm.entry import build_entry
 from aot.llvm.layout import Layout
@@ -27,6 +27,7 @@ from aot.llvm.routines import complete
 from aot.llvm.stack import Depth, deepest
 from aot.llvm.stream import build_stream, stream_functions
 from aot.lower.pushed import pushed_buffer
+from aot.pointers import Pointer, ordered, state, weights, workspace
 
 if TYPE_CHECKING:
     from aot.bundle import Port
@@ -68,13 +69,19 @@ class EntrySource:
         return stream_functions(self.prefix) if self.pushes else (self.symbol,)
 
     @property
-    def has_workspace(self) -> bool:
-        return not self.initialises
-
-    @property
     def has_state(self) -> bool:
         """Whether the entry takes a pointer to the state: if its Program has a variable."""
         return self.initialises or any(buffer.role == "state" for buffer in self.plan.schedule.program.buffers)
+
+    @property
+    def workspaces(self) -> tuple[Pointer, ...]:
+        """The memory that its plan places buffers in."""
+        return () if self.initialises else (workspace(self.plan.workspace_nbytes, self.plan.align),)
+
+    def pointers(self, separate: bool) -> tuple[Pointer, ...]:
+        """What it is passed besides its ports. separate: the weights are not in the object."""
+        kept = (state(self.state.nbytes, self.state.align),) if self.has_state and self.state else ()
+        return ordered((*self.workspaces, *kept, *(weights(1, BLOCK_ALIGN),) * separate))
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 from llvmlite import ir
 
-from aot.llvm.constants import BLOCK_ALIGN, offset_pointer
-from aot.llvm.entry import WRONG_ROWS, Arguments, check_pointers, parameter_names, return_if
+from aot.llvm.constants import offset_pointer
+from aot.llvm.entry import WRONG_ROWS, Arguments, check_pointers, name_arguments, parameters, return_if
 from aot.llvm.runs import PAUSE, Run, load, smallest
 from aot.llvm.types import I8, I32, POINTER, Builder, Value
 from aot.lower.plan import PROGRESS, PROGRESS_NBYTES, Step
@@ -61,7 +61,10 @@ class _Stream:
         image = pushed_buffer(schedule.program)
         assert image is not None
         self.module, self.source, self.layout, self.pool, self.symbols = module, source, layout, pool, symbols
-        self.weights = ["/weights"] * separate
+        self.known = parameters(source, layout, separate)
+        self.workspaces = [f"/{pointer.name}" for pointer in source.workspaces]
+        self.rest = [name for name in self.known if name.startswith("/") and name not in self.workspaces]
+        self.separate = separate
         self.rows, self.row_nbytes = row_count(image), row_nbytes(image)
         pulls = [number for number, step in enumerate(schedule.steps) if is_pull(schedule, step)]
         self.pull, self.paused = schedule.steps[pulls[0]].position, pulls[-1] + 1
@@ -73,7 +76,7 @@ class _Stream:
 
     def _steps(self) -> ir.Function:
         """The local function that runs steps from where the last call stopped, until the pull of row number `until`."""
-        names = parameter_names(self.source, self.layout, bool(self.weights))
+        names = list(self.known)
         type = ir.FunctionType(I32, [POINTER] * len(names) + [I32])
         function = ir.Function(self.module, type, steps_function(self.source.prefix))
         builder: Builder = ir.IRBuilder(function.append_basic_block("entry"))
@@ -125,17 +128,8 @@ class _Stream:
         types = [I32 if name == "n" else POINTER for name in names]
         function = ir.Function(self.module, ir.FunctionType(I32, types), stream_functions(self.source.prefix)[number])
         function.attributes.add("nounwind")
-        values = dict(zip(names, function.args))
-        for name, value in values.items():
-            value.name = f"arg_{name.lstrip('/')}"
-        image, *outputs = self.layout.parameters
-        plan = self.source.plan
-        known = {
-            "/workspace": (plan.align, plan.workspace_nbytes),
-            "/rows": (image.align, image.nbytes),
-            "/weights": (BLOCK_ALIGN, 1),
-            **{port.name: (port.align, port.nbytes) for port in outputs},
-        }
+        values = name_arguments(function, names)
+        known = self.known | {"/rows": self.known[self.layout.parameters[0].name]}
         builder = ir.IRBuilder(function.append_basic_block("entry"))
         check_pointers(builder, self.layout.pointer_bits, [(values[name], *known[name]) for name in names if name != "n"])
         return builder, values
@@ -145,19 +139,18 @@ class _Stream:
         null = ir.Constant(POINTER, None)
         image, *outputs = self.layout.parameters
         given = {image.name: null if rows is None else rows, **{port.name: values.get(port.name, null) for port in outputs}}
-        names = parameter_names(self.source, self.layout, bool(self.weights))
-        builder.ret(builder.call(self.steps, [given[name] if name in given else values[name] for name in names] + [until]))
+        builder.ret(builder.call(self.steps, [given[name] if name in given else values[name] for name in self.known] + [until]))
 
     def begin(self) -> None:
-        builder, values = self._define(0, ["/workspace", *self.weights])
+        builder, values = self._define(0, [*self.workspaces, *self.rest])
         store_word(builder, 0, self._progress(builder, values["/workspace"]))
         self._run(builder, values, I32(0))
 
     def push_rows(self) -> None:
-        builder, values = self._define(1, ["/workspace", "/rows", "n", *self.weights])
+        builder, values = self._define(1, [*self.workspaces, "/rows", "n", *self.rest])
         number = load_word(builder, self._progress(builder, values["/workspace"]))
         return_if(builder, builder.icmp_unsigned(">", number, I32(self.paused)), WRONG_ROWS)
-        block = values["/weights"] if self.weights else self.pool.reserve(self.module)
+        block = values["/weights"] if self.separate else self.pool.reserve(self.module)
         entry = self._entry(builder, offset_pointer(builder, block, self.table), number)
         layer, row = (load(builder, offset_pointer(builder, entry, at * self.dtype.nbytes), self.dtype) for at in range(2))
         order = list(self.run.layers)
@@ -173,7 +166,7 @@ class _Stream:
 
     def end(self) -> None:
         outputs = [port.name for port in self.layout.parameters[1:]]
-        builder, values = self._define(2, ["/workspace", *outputs, *self.weights])
+        builder, values = self._define(2, [*self.workspaces, *outputs, *self.rest])
         number = load_word(builder, self._progress(builder, values["/workspace"]))
         return_if(builder, builder.icmp_unsigned("!=", number, I32(self.paused)), WRONG_ROWS)
         self._run(builder, values, I32(self.rows + 1))

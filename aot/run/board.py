@@ -105,8 +105,10 @@ class _Call:
 
     def outputs(self) -> tuple[np.ndarray, ...]:
         # Weights lie in code memory, which is not handed over: they are what they were.
-        held = (self._pages(placed) if placed.region.writable else placed.image for placed in self.layout.arguments)
-        contents = [placed.content(pages) for placed, pages in zip(self.layout.arguments, held, strict=True)]
+        contents = {
+            placed.region.name: placed.content(self._pages(placed) if placed.region.writable else placed.image)
+            for placed in self.layout.arguments
+        }
         return memory.outputs(self.bundle, self.entry, contents)
 
     def stack_peak(self) -> int:

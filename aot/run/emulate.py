@@ -187,9 +187,9 @@ class _Machine:
         for placed in (self._layout.code, self._layout.rodata, self._layout.stack, *self._placed.values()):
             placed.check(self._pages(placed))
 
-    def contents(self) -> list[bytes]:
-        """What the regions behind the arguments hold now."""
-        return [placed.content(self._pages(placed)) for placed in self._layout.arguments]
+    def contents(self) -> dict[str, bytes]:
+        """What the regions behind the arguments hold now, by name."""
+        return {placed.region.name: placed.content(self._pages(placed)) for placed in self._layout.arguments}
 
     @property
     def instructions(self) -> int:

@@ -79,7 +79,7 @@ def _run(
             one.check(pages[name])
         if code:
             raise InternalError(f"{call.symbol} returned {code}")
-    return memory.outputs(bundle, entry, [one.content(pages[name]) for name, one in placed.items()])
+    return memory.outputs(bundle, entry, {name: one.content(pages[name]) for name, one in placed.items()})
 
 
 def _call(engine: binding.ExecutionEngine, call: Call, placed: dict[str, Placed], at_end: bool) -> int:

@@ -14,7 +14,7 @@ import numpy as np
 from aot.bundle import Bundle, Entry
 from aot.errors import CompileError, InternalError
 from aot.run.image import Image, linked, object_file
-from aot.run.memory import Placed, Region, place, relation
+from aot.run.memory import WEIGHTS, Placed, Region, place, relation
 
 SAVED = {f"r{number}": 0x5AFE0000 + number for number in range(4, 12)}
 """What the registers that a function must preserve hold before the call (AAPCS32, section 6.1)."""
@@ -93,19 +93,17 @@ def lay_out(
     code = alone(Region("the code", unlinked.align, False, bytes(unlinked.code_nbytes)), grid.code[0])
     rodata = alone(Region("the object's read-only data", unlinked.align, False, bytes(unlinked.rodata_nbytes)), code.end)
     image = linked(bundle.object, code.address, rodata.address)
-    weights = (
-        []
-        if bundle.weights is None
-        else list(place(regions[-1:], rodata.end, page=grid.page, gap=grid.gap, at_end=at_end, guard=guard, astray=astray))
-    )
-    in_ram = regions if bundle.weights is None else regions[:-1]
-    placed = (*place(in_ram, grid.ram[0], page=grid.page, gap=grid.gap, at_end=at_end, guard=guard, astray=astray), *weights)
+    flash = [region for region in regions if region.name == WEIGHTS]
+    in_ram = [region for region in regions if region.name != WEIGHTS]
+    weights = place(flash, rodata.end, page=grid.page, gap=grid.gap, at_end=at_end, guard=guard, astray=astray)
+    held = place(in_ram, grid.ram[0], page=grid.page, gap=grid.gap, at_end=at_end, guard=guard, astray=astray)
+    where = {one.region.name: one for one in (*held, *weights)}
+    placed = tuple(where[region.name] for region in regions)
     given = [one for one in placed if passed is None or one.region.name in passed]
     pushed = b"".join(one.address.to_bytes(4, "little") for one in given[4:])
     pushed += bytes(-len(pushed) % 8)
     free = -(-(entry.stack_nbytes + _STACK_MARGIN) // 8) * 8
-    end_of_arguments = placed[len(in_ram) - 1].end
-    stack = alone(Region("the stack", 8, True, bytes([guard]) * free + pushed), end_of_arguments)
+    stack = alone(Region("the stack", 8, True, bytes([guard]) * free + pushed), held[-1].end)
     last = weights[-1] if weights else rodata
     for name, used, (first, limit) in (("code memory", last.end, grid.code), ("RAM", stack.end, grid.ram)):
         if used + grid.gap > limit:

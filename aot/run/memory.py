@@ -6,13 +6,14 @@ Invariant: a region is never closer to another than a gap, and every byte around
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from aot.bundle import Bundle, Entry, Port
 from aot.errors import CompileError, InternalError
+from aot.pointers import Pointer
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,7 @@ class Call:
     rows: bytes = b""
 
 
+WEIGHTS = "the weights"
 ROWS = "the rows"
 """Name of the region that rows of a pushed input lie in."""
 
@@ -103,18 +105,19 @@ def arguments(
     on `seed`.
 
     `inputs`: an array for each port; for an entry with state its bytes after them (none, where the entry initialises it: garbage).
-    push_rows: rows that are pushed at a time, where the entry takes its input so; the first region is the workspace then.
+    push_rows: rows that are pushed at a time, where the entry takes its input so; the first regions are the workspaces then.
     CompileError where they do not fit the entry.
     """
     regions, image = _regions(bundle, entry, inputs, seed, push_rows)
     names = [region.name for region in regions]
     if entry.stream is None:
         return regions, (Call(entry.symbol, tuple(names)),)
-    stream, rest = entry.stream, names[names.index(ROWS) + 1 :]
-    calls = [Call(stream.begin, (names[0], *rest))]
-    for first in range(0, stream.rows, push_rows):
-        rows = image[first * stream.row_nbytes : (first + push_rows) * stream.row_nbytes]
-        calls.append(Call(stream.push, (names[0], ROWS, len(rows) // stream.row_nbytes, *rest), rows))
+    stream, at = entry.stream, names.index(ROWS)
+    first, rest = names[: len(entry.workspaces)], names[at + 1 :]
+    calls = [Call(stream.begin, (*first, *rest))]
+    for row in range(0, stream.rows, push_rows):
+        rows = image[row * stream.row_nbytes : (row + push_rows) * stream.row_nbytes]
+        calls.append(Call(stream.push, (*first, ROWS, len(rows) // stream.row_nbytes, *rest), rows))
     return regions, (*calls, Call(stream.end, tuple(name for name in names if name != ROWS)))
 
 
@@ -125,48 +128,47 @@ def _regions(
     given = inputs[: len(inputs) - takes_state(entry)]
     contents = [_input_bytes(port, array) for port, array in zip(_expected(entry, given), given, strict=True)]
     garbage = np.random.default_rng(seed)
-    workspace = bytearray(garbage.bytes(entry.workspace_nbytes))
-    regions, stream = list[Region](), entry.stream
+    held = {one.name: bytearray(garbage.bytes(one.nbytes)) for one in bundle.pointers(entry)}
+    ports, stream = list[Region](), entry.stream
     if bundle.io_in_workspace and stream is None:
         for port, content in zip(entry.inputs, contents, strict=True):
-            workspace[_offset(port) : _offset(port) + port.nbytes] = content
+            held[port.pointer][_offset(port) : _offset(port) + port.nbytes] = content
     elif stream is None:
-        regions += [
+        ports += [
             Region(port_name("input", entry, port), port.align, False, content)
             for port, content in zip(entry.inputs, contents, strict=True)
         ]
     if not bundle.io_in_workspace:
-        regions += [
-            Region(port_name("output", entry, port), port.align, True, garbage.bytes(port.nbytes)) for port in entry.outputs
-        ]
-    if not entry.initialises:
-        own = Region("the workspace", entry.workspace_align, True, bytes(workspace))
-        regions.insert(0 if stream else len(regions), own)
-    if stream:
-        nbytes = min(push_rows, stream.rows) * stream.row_nbytes
-        regions.append(Region(ROWS, entry.inputs[0].align, False, garbage.bytes(nbytes)))
-    if entry.state_nbytes:
-        content = inputs[-1].tobytes() if takes_state(entry) else garbage.bytes(entry.state_nbytes)
-        regions.append(Region("the state", entry.state_align, True, content))
+        ports += [Region(port_name("output", entry, port), port.align, True, garbage.bytes(port.nbytes)) for port in entry.outputs]
+    if takes_state(entry):
+        held["state"][:] = inputs[-1].tobytes()
     if bundle.weights is not None:
-        regions.append(Region("the weights", bundle.weights_align, False, bundle.weights))
-    return tuple(regions), b"".join(contents)
+        held["weights"][:] = bundle.weights
+    own = [Region(region_name(one), one.align, one.role != "weights", bytes(held[one.name])) for one in bundle.pointers(entry)]
+    if stream is None:
+        return (*ports, *own), b"".join(contents)
+    rows = Region(ROWS, entry.inputs[0].align, False, garbage.bytes(min(push_rows, stream.rows) * stream.row_nbytes))
+    count = len(entry.workspaces)
+    return (*own[:count], *ports, rows, *own[count:]), b"".join(contents)
 
 
-def outputs(bundle: Bundle, entry: Entry, contents: Sequence[bytes]) -> tuple[np.ndarray, ...]:
+def outputs(bundle: Bundle, entry: Entry, contents: Mapping[str, bytes]) -> tuple[np.ndarray, ...]:
     """The outputs, of what the regions of `arguments` hold after the run; after them the bytes of the state, if the entry has one."""
-    if entry.initialises:
-        parts = []
-    elif bundle.io_in_workspace:
-        workspace = contents[0]
-        parts = [workspace[_offset(port) : _offset(port) + port.nbytes] for port in entry.outputs]
-    else:
-        first = 1 if entry.stream else len(entry.inputs)
-        parts = list(contents[first : first + len(entry.outputs)])
-    found = [np.frombuffer(part, port.dtype.np).reshape(port.shape).copy() for port, part in zip(entry.outputs, parts, strict=True)]
+    found = []
+    for port in () if entry.initialises else entry.outputs:
+        if bundle.io_in_workspace:
+            part = contents[f"the {port.pointer}"][_offset(port) : _offset(port) + port.nbytes]
+        else:
+            part = contents[port_name("output", entry, port)]
+        found.append(np.frombuffer(part, port.dtype.np).reshape(port.shape).copy())
     if entry.state_nbytes:
-        found.append(np.frombuffer(contents[-1 if bundle.weights is None else -2], np.uint8).copy())
+        found.append(np.frombuffer(contents["the state"], np.uint8).copy())
     return tuple(found)
+
+
+def region_name(pointer: Pointer) -> str:
+    """What messages call the memory behind a pointer."""
+    return f"the {pointer.name}"
 
 
 def takes_state(entry: Entry) -> bool:

@@ -1,0 +1,47 @@
+"""What an entry is passed besides its inputs and outputs, in the order of its C parameters.
+
+Enters: the memory that an entry needs of its caller. Leaves: `Pointer`s.
+Invariant: the emitted function, the header and the runners take names, order, sizes and alignments from here, and from nowhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+Role = Literal["workspace", "state", "weights"]
+"""workspace: of any content before and after a run. state: kept between runs. weights: read only."""
+
+
+@dataclass(frozen=True)
+class Pointer:
+    """A pointer to `nbytes` bytes of the caller's, aligned to `align` (to no bytes: it may be anything). `name` is the C parameter's."""
+
+    name: str
+    nbytes: int
+    align: int
+    role: Role = "workspace"
+
+    @property
+    def declaration(self) -> str:
+        """The parameter in C."""
+        return f"{'const ' if self.role == 'weights' else ''}void *{self.name}"
+
+
+def workspace(nbytes: int, align: int) -> Pointer:
+    return Pointer("workspace", nbytes, align)
+
+
+def state(nbytes: int, align: int) -> Pointer:
+    return Pointer("state", nbytes, align, "state")
+
+
+def weights(nbytes: int, align: int) -> Pointer:
+    return Pointer("weights", nbytes, align, "weights")
+
+
+def ordered(pointers: Sequence[Pointer]) -> tuple[Pointer, ...]:
+    """The pointers of an entry as its parameters are: workspaces, the state, the weights."""
+    roles: tuple[Role, ...] = ("workspace", "state", "weights")
+    return tuple(sorted(pointers, key=lambda pointer: roles.index(pointer.role)))
