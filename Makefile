@@ -48,7 +48,7 @@ sweep: $(VENV)/.test system ## Every kernel x shape, whole (long)
 fuzz: $(VENV)/.test ## N=10000 fuzzed models: mutated files, and others compared with TFLite Micro (SEED=0; long)
 	@$(BIN)/python tests/fuzz.py --cases $(N) --seed $(SEED)
 
-bench: $(VENV)/.bench system ## Count everything again: bench/results.json, docs/benchmarks.md (minutes)
+bench: $(VENV)/.bench system ## Count everything again: bench/*.json, docs/benchmarks.md, docs/workspaces.md (minutes)
 	@$(BIN)/python -m bench
 
 renode: $(VENV)/.test system ## The sample firmware under Renode (where it is installed), and the same ELFs on QEMU

@@ -1,6 +1,7 @@
-"""`make bench`: measure everything, or a part of it, then write bench/results.json, docs/benchmarks.md and its plot.
+"""`make bench`: measure everything, or a part of it, then write bench/results.json, docs/benchmarks.md and its plot;
+then the workspaces (`bench/workspaces.py`).
 
-    python -m bench [--cpu CPU ...] [--model MODEL ...] [--no-layers] [--jobs N] [--dry-run] [--page]
+    python -m bench [--cpu CPU ...] [--model MODEL ...] [--no-layers] [--no-workspaces] [--jobs N] [--dry-run] [--page]
 
 Enters: the real models beside the repository. Leaves: the three files, and a table on standard output.
 Invariant: what is not measured keeps its committed figures; the order of the work doesn't matter.
@@ -20,7 +21,7 @@ from rich.table import Table
 
 from aot.graph.ir import DType
 from aot.target import load_target
-from bench import page
+from bench import page, workspaces
 from bench.layers import LAYERS, cmsis_nn_instructions, our_instructions
 from bench.library import library_figures
 from bench.measure import CPUS, MODES, Figures, model_figures, model_path
@@ -123,6 +124,7 @@ def main() -> int:
     parser.add_argument("--cpu", action="append", choices=CPUS, help="only this one (may be repeated)")
     parser.add_argument("--model", action="append", choices=FIVE, help="only this one (may be repeated)")
     parser.add_argument("--no-layers", action="store_true", help="leave out the single layers")
+    parser.add_argument("--no-workspaces", action="store_true", help="leave out the workspaces of all models")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
     parser.add_argument("--dry-run", action="store_true", help="print, and write nothing")
     parser.add_argument("--page", action="store_true", help="measure nothing: write the page again")
@@ -148,6 +150,10 @@ def main() -> int:
         page.plot(load(), load_baselines())
     except ImportError:
         print("bench: matplotlib is not installed: the plot stays as it is", file=sys.stderr)
+    if arguments.page:
+        workspaces.write_page()
+    elif not (arguments.no_workspaces or arguments.model or arguments.cpu):
+        workspaces.measure(workspaces.names(), arguments.jobs)
     return 0
 
 

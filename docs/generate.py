@@ -10,8 +10,6 @@ Invariant: the same tables and figures give the same text.
 from __future__ import annotations
 
 import json
-import re
-import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -33,6 +31,7 @@ from aot.graph.tflite import read_model
 from aot.lower.implementation import Backend, kind_of
 from aot.lower.program import Program
 from aot.target import Target
+from bench.arena import arena
 from tests.differential.byhand import BY_HAND
 from tests.differential.net import Net
 from tests.differential.types import WEIGHTED, retyped, types
@@ -118,19 +117,7 @@ def memory(name: str) -> dict[str, object]:
     """Bytes of state and workspace on the CPU, and what TFLite Micro's arena takes."""
     path = MODELS / f"{name}.tflite"
     bundle = aot.compile(path, CPU)
-    return {"model": name, "state": bundle.state_nbytes, "workspace": bundle.workspace_nbytes, "arena": arena(path)}
-
-
-def arena(path: Path) -> int:
-    """TFLite Micro's total, which it prints on standard error."""
-    code = (
-        "import sys; from tflite_micro import runtime; "
-        "runtime.Interpreter.from_bytes(open(sys.argv[1], 'rb').read(), arena_size=4 << 20).print_allocations()"
-    )
-    done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True)
-    found = re.search(r"Arena allocation total (\d+) bytes", done.stdout + done.stderr)
-    assert found, "TFLite Micro prints no total"
-    return int(found[1])
+    return {"model": name, "state": bundle.state_nbytes, "workspace": bundle.workspace_nbytes, "arena": arena(path).total_nbytes}
 
 
 def refusal(name: str) -> str:
@@ -140,7 +127,7 @@ def refusal(name: str) -> str:
         model = read_model((MODELS / f"{name}.tflite").read_bytes(), name, OPERATORS)
         graphs = entry_graphs(model, "model")
         for _, graph in graphs:
-            lower(prepare(graph, shapes_of(graph, model, options), _silent, len(graphs) > 1), options, _silent)
+            lower(prepare(graph, shapes_of(graph, model.graphs, options), _silent, len(graphs) > 1), options, _silent)
     except CompileError as error:
         return error.what
     return ""
