@@ -317,7 +317,7 @@ def resolve_target(options: Options) -> tuple[Target, Backend]:
         raise CompileError(f"back end cmsis-nn is for Cortex-M CPUs, not {target.name}", hint="use --backend generic")
     if backend.name != "cmsis-nn" and options.kernels == "library":
         raise CompileError(f"--kernels library is for the back end cmsis-nn, not {backend.name}", hint="name a Cortex-M with --cpu")
-    return target, backend
+    return target, backend.on(target)
 
 
 def entry_graphs(model: Model, name: str) -> tuple[tuple[str, Graph], ...]:

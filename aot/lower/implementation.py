@@ -7,11 +7,11 @@ Invariant: an implementation's scratch, packed constants and row contract come f
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from aot.graph.primitive import Contract, Primitive
-from aot.lower.fuse import LOWER_PASSES, LowerPasses
+from aot.lower.fuse import LOWER_PASSES, LowerPass, LowerPasses
 
 if TYPE_CHECKING:
     from aot.lower.program import Buffer, Program
@@ -149,7 +149,8 @@ class Choice:
 class Backend:
     """A back end is a value: its kernels in order of preference; what none claims falls to the generic emitter.
 
-    passes: what becomes of a Program before kernels are asked, each with the reason for its place.
+    passes: what becomes of a Program before kernels are asked, each with the reason for its place. unneeded: the one that is for other
+    targets.
     """
 
     name: str
@@ -157,3 +158,11 @@ class Backend:
     default_cpu: str | None = None
     summary: str = ""
     passes: LowerPasses = LOWER_PASSES
+    unneeded: Callable[[Target], LowerPass] | None = None
+
+    def on(self, target: Target) -> Backend:
+        """The back end for a target: without the pass that is not for it."""
+        if self.unneeded is None:
+            return self
+        without = self.unneeded(target)
+        return replace(self, passes=tuple(entry for entry in self.passes if entry[0] is not without))

@@ -22,6 +22,15 @@ _FEW = 4
 """Input channels that may always be added; of many channels up to half as many, as they take memory."""
 
 
+def bare_weights(program: Program) -> Program:
+    """sum (a - za) * (w - zw) -> sum (a - za) * w' of weights w' without a zero point: int8 where all of a layer's fit, else int16 for
+    kernels that take nine bits."""
+    baring = _Narrowing(program, stays_wide=True)
+    for position, instruction in enumerate(program.instructions):
+        baring.add(position, instruction)
+    return baring.finish()
+
+
 def narrow_weights(program: Program) -> Program:
     """sum (a - za) * (w - zw) -> sum (a' - za) * w' of int8 weights w'.
 
@@ -36,9 +45,11 @@ def narrow_weights(program: Program) -> Program:
 
 @dataclass
 class _Narrowing:
-    """The Program under construction. wider: buffers that got more channels, and those that stand for them."""
+    """The Program under construction. stays_wide: weights beyond int8 become int16. wider: buffers that got more channels, and those
+    that stand for them."""
 
     program: Program
+    stays_wide: bool = False
     buffers: dict[str, Buffer] = field(default_factory=dict)
     instructions: list[Primitive] = field(default_factory=list)
     wider: dict[str, str] = field(default_factory=dict)
@@ -62,7 +73,7 @@ class _Narrowing:
             self.instructions.append(instruction)
             return
         layer, weights = found
-        if fits(weights):
+        if fits(weights) or self.stays_wide:
             self.instructions.append(self.with_weights(layer, weights))
         elif layer.geometry is not None and layer.geometry.kind == "depthwise":
             self.repaired(layer, weights)
@@ -82,8 +93,9 @@ class _Narrowing:
         return instruction, data - instruction.right_zero_point
 
     def with_weights(self, layer: Contract, weights: np.ndarray) -> Contract:
-        name = self.constant(f"{layer.out}_int8", DType.INT8, weights)
-        return replace(layer, right=Load(name, layer.right.index, DType.INT8), right_zero_point=0)
+        dtype = DType.INT8 if fits(weights) else DType.INT16
+        name = self.constant(f"{layer.out}_{dtype}", dtype, weights)
+        return replace(layer, right=Load(name, layer.right.index, dtype), right_zero_point=0)
 
     def repaired(self, layer: Contract, weights: np.ndarray) -> None:
         """A depthwise layer of clipped weights, then the channels for which that is wrong."""

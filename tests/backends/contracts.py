@@ -26,7 +26,9 @@ class Case:
     """A layer. `scales`: the real rescaling of each output channel (one: the same for all; none: of the right size); `padding` is
     top, bottom, left, right; `weight` the largest; `saturated`: weights are -128 or 127; `large_bias`: every third channel has a bias
     that drowns its sums (a pruned channel). `sums`: int16 activations that are added up as TFLite does with a bias of 64 bits ("wide") or
-    of 32 ("double": and rounded twice); there are no zero points then, biases and clamps are those of int8 times 256."""
+    of 32 ("double": and rounded twice); there are no zero points then, biases and clamps are those of int8 times 256. nine_bits: weights
+    are those of uint8 less this number, in int16; `saturated` are the smallest and the largest of them, and `few` of them are beyond int8
+    (0: as many as chance has)."""
 
     kind: str = "conv"
     image: tuple[int, int, int, int] = (1, 5, 5, 4)
@@ -46,6 +48,8 @@ class Case:
     saturated: bool = False
     large_bias: bool = False
     sums: str = ""
+    nine_bits: int | None = None
+    few: int = 0
     seed: int = 0
 
     @property
@@ -72,6 +76,17 @@ def sizes(case: Case) -> tuple[int, int]:
     return found[0], found[1]
 
 
+def _nine_bits(case: Case, zero_point: int, rng: np.random.Generator, weights: np.ndarray) -> np.ndarray:
+    """int16 weights from -zero_point to 255 - zero_point, at least one of them beyond int8."""
+    ends = -zero_point, 255 - zero_point
+    far = max(ends, key=abs)
+    wide = rng.integers(0, 256, weights.shape).astype(np.int16) - np.int16(zero_point)
+    wide = np.where(weights < 0, *(np.int16(end) for end in ends)) if case.saturated else wide
+    wide = np.clip(wide, -128, 127) if case.few else wide
+    wide.reshape(-1)[rng.integers(0, wide.size, case.few or 1)] = far
+    return wide
+
+
 def program_of(case: Case, rest=None, store=None, out_shape=None, extra: Sequence[Buffer] = ()) -> Program:
     """The program. `rest(int8 expression, axes) -> Expr` is fused behind; `store` and `out_shape` retarget the output."""
     if case.sums:
@@ -90,6 +105,8 @@ def program_of(case: Case, rest=None, store=None, out_shape=None, extra: Sequenc
     weights = rng.integers(-case.weight, case.weight + 1, weights_shape).astype(np.int8)
     if case.saturated:
         weights = np.where(weights < 0, np.int8(-128), np.int8(127))
+    if case.nine_bits is not None:
+        weights = _nine_bits(case, case.nine_bits, rng, weights)
     deviation = max(1.0, 74 * case.weight / 1.73 * products**0.5)
     bias = (rng.normal(0, 0.5, channels) * deviation * (256 if case.sums else 1)).round().astype(np.int64)
     if case.large_bias:
@@ -103,7 +120,7 @@ def program_of(case: Case, rest=None, store=None, out_shape=None, extra: Sequenc
         "multiplier": np.array([pair[0] for pair in pairs], np.int32),
         "shift": np.array([pair[1] for pair in pairs], np.int32),
     }
-    acc = Acc(DType.INT32)
+    acc, kept = Acc(DType.INT32), DType(weights.dtype.name)
     if case.sums == "wide":
         flat = np.moveaxis(weights, -1 if case.kind == "depthwise" else 0, 0).reshape(channels, -1)
         reach = (np.abs(flat.astype(np.int64)).sum(1) << 15) + np.abs(bias)
@@ -119,15 +136,15 @@ def program_of(case: Case, rest=None, store=None, out_shape=None, extra: Sequenc
         }
     if case.kind == "conv":
         space, window, channel = (n, rows, columns, channels), (*case.kernel, depth), axis(3)
-        right = Load("w", (axis(3), axis(4), axis(5), axis(6)), INT8)
+        right = Load("w", (axis(3), axis(4), axis(5), axis(6)), kept)
         in_channel, ky = axis(6), 4
     elif case.kind == "depthwise":
         space, window = (n, rows, columns, depth, case.multiplier), case.kernel
         channel = affine({3: case.multiplier, 4: 1}) if case.multiplier > 1 else axis(3)
-        right, in_channel, ky = Load("w", (fixed(0), axis(5), axis(6), channel), INT8), axis(3), 5
+        right, in_channel, ky = Load("w", (fixed(0), axis(5), axis(6), channel), kept), axis(3), 5
     else:
         space, window, channel = (n, channels), (depth,), axis(1)
-        right = Load("w", (axis(1), axis(2)), INT8)
+        right = Load("w", (axis(1), axis(2)), kept)
     if case.kind == "dense":
         left, image_shape = Load("x", (axis(0), axis(2)), case.dtype), (n, depth)
         geometry = Geometry("dense", (n, 1, 1, depth), (n, 1, 1, channels))

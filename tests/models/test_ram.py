@@ -49,3 +49,15 @@ def test_the_smallest_workspace(name: str) -> None:
         assert differences(sample.outputs, result.outputs) == []
     assert bundle.workspace_nbytes + max(bundle.main.stack_nbytes - STACK_NBYTES, 0) <= limit.nbytes
     assert results[0].instructions is not None and results[0].instructions <= (1 + limit.rise) * limit.before
+
+
+@pytest.mark.parametrize(("stream_input", "nbytes"), [(False, 53_000), (True, 18_000)])
+def test_a_network_of_uint8(stream_input: bool, nbytes: int) -> None:
+    """Its image becomes int8 in place, or as it comes; weights of nine bits take no memory."""
+    name = "coral/mobilenet_v1_0.25_128_quant"
+    options = aot.Options("cortex-m4", optimize="ram", io="workspace", stream_input=stream_input)
+    bundle = aot.compile(model(name), options=options)
+    assert bundle.workspace_nbytes <= nbytes
+    with np.load(golden(name), allow_pickle=False) as arrays:
+        _, samples = golden_samples(bundle.main, dict(arrays), name)
+    assert differences(samples[0].outputs, run_bundle(bundle, samples[0].inputs).outputs) == []

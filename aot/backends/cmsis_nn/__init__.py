@@ -8,11 +8,18 @@ from __future__ import annotations
 
 from aot.backends.cmsis_nn import dsp, helium, swar, thumb1
 from aot.backends.cmsis_nn.endings import separate_endings
-from aot.lower.fuse import LOWER_PASSES
+from aot.lower.fuse import LOWER_PASSES, LowerPass
 from aot.lower.groups import split_groups
 from aot.lower.implementation import Backend
-from aot.lower.narrow import narrow_weights
+from aot.lower.narrow import bare_weights, narrow_weights
 from aot.lower.signed import signed_bytes
+from aot.target import Target
+
+
+def _unneeded(target: Target) -> LowerPass:
+    """Of the two ways to bring weights to kernels, the one that is not for this target."""
+    return narrow_weights if "dsp" in target.has and "mve" not in target.has else bare_weights
+
 
 BACKEND = Backend(
     "cmsis-nn",
@@ -24,6 +31,8 @@ BACKEND = Backend(
         *LOWER_PASSES,
         (split_groups, "after fusion: a layer's ending goes to each of its groups"),
         (narrow_weights, "then it is known which buffers are there, and who reads them"),
-        (separate_endings, "last: weights are int8 now, and nothing more is fused behind a layer"),
+        (bare_weights, "instead, where kernels take weights of nine bits"),
+        (separate_endings, "last: weights are as they stay now, and nothing more is fused behind a layer"),
     ),
+    unneeded=_unneeded,
 )

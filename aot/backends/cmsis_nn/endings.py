@@ -45,7 +45,7 @@ def _is_separable(program: Program, layer: Contract) -> bool:
     types = (layer.left.dtype, layer.right.dtype, layer.initial.dtype)
     constants = {load.buffer for load in loads(layer.right, layer.initial)}
     return (
-        types == (DType.INT8, DType.INT8, DType.INT32)
+        types in ((DType.INT8, DType.INT8, DType.INT32), (DType.INT8, DType.INT16, DType.INT32))
         and layer.right_zero_point == 0
         and all(program[program.storage(name)].role == "constant" for name in constants)
         and program[program.storage(layer.left.buffer)].role != "constant"

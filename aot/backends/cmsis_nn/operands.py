@@ -189,6 +189,7 @@ def _half(down: Expr) -> Expr:
 
 HELIUM_TAPS = 128
 """Taps of a depthwise kernel up to which the kernels for Helium take it: each has code of its own."""
+_MOST_WEIGHT = 255
 _ABILITIES = {"dsp": "DSP extension (SMLAD)", "mve": "Helium (MVE)"}
 
 
@@ -200,9 +201,11 @@ def read_layer(
     needs: str = "",
     takes: tuple[DType, ...] = (DType.INT8,),
     sums: bool = False,
+    nine_bits: bool = False,
 ) -> Layer | str:
     """The layer behind a contraction of geometry `kind` for a kernel that needs this ability of the target and takes these activations,
-    or why it is not one. sums: whether the kernel can leave them as they are."""
+    or why it is not one. sums: whether the kernel can leave them as they are. nine_bits: whether, beside int8 activations, weights may
+    be those of uint8 less a zero point."""
     if not isinstance(instruction, Contract) or instruction.geometry is None or _common(instruction.geometry).kind != kind:
         return f"not a {kind} layer"
     if needs and needs not in target.has:
@@ -213,8 +216,12 @@ def read_layer(
         return "it has no elements"
     geometry = instruction.geometry
     dtype = program[instruction.left.buffer].dtype
-    if dtype not in takes or program[instruction.right.buffer].dtype is not DType.INT8:
+    weights_dtype = program[instruction.right.buffer].dtype
+    has_nine_bits = nine_bits and dtype is DType.INT8 and weights_dtype is DType.INT16
+    if dtype not in takes:
         return f"{dtype} activations: the kernels are for {' and '.join(map(str, takes))}"
+    if weights_dtype is not DType.INT8 and not has_nine_bits:
+        return f"{weights_dtype} weights: they are beyond int8"
     if geometry.groups != 1:
         return f"grouped convolution ({geometry.groups} groups)"
     if instruction.right_zero_point:
@@ -250,6 +257,8 @@ def _with_constants(program: Program, instruction: Contract, geometry: Geometry,
         if array is None:
             return f"its {name} is not a constant for each output channel"
     assert weights is not None
+    if np.abs(weights).max() > _MOST_WEIGHT:
+        return "weights of more than nine bits"
     bias, multiplier, shift = (found[name].reshape(-1) for name in ("bias", "multiplier", "shift"))  # type: ignore[union-attr]
     if multiplier.min() < 0:
         return "a negative multiplier"

@@ -11,21 +11,24 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from aot.backends.cmsis_nn.dsp.ending import Place, constant_count, constants_of_form, stage_of
+from aot.backends.cmsis_nn.dsp.ending import Place, constant_count, constants_of_form, stage_of, word32
+from aot.backends.cmsis_nn.dsp.instructions import Dsp
 from aot.backends.cmsis_nn.operands import Layer
 from aot.backends.cmsis_nn.requantise import Form, solve
 from aot.backends.cmsis_nn.requantise16 import solve16
 from aot.graph.ir import DType
+from aot.llvm.types import I32, Value
 from aot.lower.program import Buffer
 
 
 @dataclass(frozen=True)
 class Channels:
-    """The table of a layer. nbytes of weights: of one channel."""
+    """The table of a layer. nbytes of weights: of one channel. centre: what weights are stored less."""
 
     form: Form
     weights_nbytes: int
     data: np.ndarray
+    centre: int = 0
 
     @staticmethod
     def of(layer: Layer) -> Channels | str:
@@ -38,12 +41,15 @@ class Channels:
         )
         if isinstance(form, str):
             return form
+        centre = centre_of(layer.weights)
+        if centre is None:
+            return "weights of nine bits and more than 256 values"
         bias = (layer.folded_bias + form.delta)[:, None]
         constants = np.array([constants_of_form(form, n) for n in range(count)], np.int64)
         words = np.concatenate([bias, constants], 1) & 0xFFFFFFFF
-        raw = words.astype("<u4").tobytes() + layer.weights.swapaxes(1, 2).astype(np.int8).tobytes()
+        raw = words.astype("<u4").tobytes() + (layer.weights - centre).swapaxes(1, 2).astype(np.int8).tobytes()
         kernel = layer.geometry.kernel
-        return Channels(form, kernel[0] * kernel[1], np.frombuffer(raw + bytes(-len(raw) % 4), "<i4"))
+        return Channels(form, kernel[0] * kernel[1], np.frombuffer(raw + bytes(-len(raw) % 4), "<i4"), centre)
 
     @property
     def constants(self) -> int:
@@ -63,6 +69,25 @@ class Channels:
     def place(self) -> Place:
         return Place.of(self.form, 0, 1)
 
+    def pair(self, dsp: Dsp, low: Value, high: Value) -> Value:
+        """Two weights of a table, as halves of a word."""
+        return centred(dsp, dsp.pack(low, high), self.centre)
+
     def buffer(self, out: str) -> Buffer:
         """The constant of the layer that writes `out`."""
         return Buffer(f"{out}.packed", DType.INT32, self.data.shape, "constant", data=self.data, align=4)
+
+
+def centre_of(weights: np.ndarray) -> int | None:
+    """What bytes hold a layer's weights less: 0 where they are int8; None where no number does."""
+    low, high = int(weights.min()), int(weights.max())
+    if high - low > 255:
+        return None
+    return high - 127 if high > 127 else min(low + 128, 0)
+
+
+def centred(dsp: Dsp, pair: Value, centre: int) -> Value:
+    """Two weights from their bytes, as halves."""
+    if not centre:
+        return pair
+    return dsp.sadd16(pair, I32(word32((centre & 0xFFFF) * 0x10001)))

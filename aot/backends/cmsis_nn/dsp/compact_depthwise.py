@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from aot.backends.cmsis_nn.dsp.channels import centre_of
 from aot.backends.cmsis_nn.dsp.columns import Columns
 from aot.backends.cmsis_nn.dsp.compact import NBYTES, Channel, Compact, Numbers, compact, layer_numbers, rounding, words_of
 from aot.backends.cmsis_nn.dsp.ending import Place, stage_of
@@ -105,6 +106,8 @@ def _plan(layer: Layer) -> _Plan | str:
     columns = Columns(g, layer.instruction.left_zero_point, g.kernel[0], 1)
     if not columns.inside or columns.inside.start != g.pad_left:
         return "its first column lies outside the image"
+    if centre_of(layer.weights) != 0:
+        return "weights of nine bits"
     stage = stage_of(layer, range(len(layer.bias)))
     found = compact(stage, layer.folded_bias)
     if found is None:

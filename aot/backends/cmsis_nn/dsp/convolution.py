@@ -42,6 +42,7 @@ from aot.llvm.emission import KernelFunction
 from aot.llvm.types import I32, Value
 from aot.lower.implementation import Cost, Implementation, Rows, kind_of
 from aot.lower.inplace import elementwise_overwrites
+from aot.lower.narrow import fits, split
 from aot.lower.program import Buffer, Program
 from aot.target import Target
 
@@ -54,19 +55,20 @@ _THROUGH_TABLE = 12  # instructions for each row of a window that is found throu
 
 def claim_pointwise(program: Program, instruction: Primitive, target: Target) -> tuple[Implementation, ...] | str:
     """1x1 convolutions of any stride."""
-    layer = read_layer(program, instruction, target, "conv", "dsp", TAKES, sums=True)
+    layer = read_layer(program, instruction, target, "conv", "dsp", TAKES, sums=True, nine_bits=True)
     if isinstance(layer, str):
         return layer
     if layer.geometry.kernel != (1, 1):
         return f"a {layer.geometry.kernel[0]}x{layer.geometry.kernel[1]} kernel, not 1x1"
     usual = _implementations(program, layer, "conv 1x1")
     reads, _ = operands_of(program, layer.instruction, layer.split.rest)
-    return usual if isinstance(usual, str) else (*usual, *compact_pointwise(layer, reads))
+    compact = compact_pointwise(layer, reads) if fits(layer.weights) else ()
+    return usual if isinstance(usual, str) else (*usual, *compact)
 
 
 def claim_convolution(program: Program, instruction: Primitive, target: Target) -> tuple[Implementation, ...] | str:
     """Convolutions of any kernel, stride, dilation and padding."""
-    layer = read_layer(program, instruction, target, "conv", "dsp", TAKES, sums=True)
+    layer = read_layer(program, instruction, target, "conv", "dsp", TAKES, sums=True, nine_bits=True)
     if isinstance(layer, str):
         return layer
     if layer.geometry.kernel == (1, 1) and kind_of(instruction) == "conv":
@@ -99,7 +101,7 @@ FOR_COLUMNS = "one input channel: a depthwise kernel takes less"
 
 def claim_dense(program: Program, instruction: Primitive, target: Target) -> tuple[Implementation, ...] | str:
     """Fully connected layers on any number of rows."""
-    layer = read_layer(program, instruction, target, "dense", "dsp", TAKES, sums=True)
+    layer = read_layer(program, instruction, target, "dense", "dsp", TAKES, sums=True, nine_bits=True)
     if not isinstance(layer, str) and layer.dtype is DType.INT8 and prod(layer.geometry.output) == 1:
         return "a single output: generic code needs as few instructions, and no scratch"
     return layer if isinstance(layer, str) else _implementations(program, layer, "dense")
@@ -267,7 +269,8 @@ class _Plan:
 def _plans(program: Program, layer: Layer, spread: Spread | None) -> list[_Plan]:
     """The preferred plan, one with more straight code, one with less code, that layers of all sizes share, one with int16 weights
     where several pixels at a time, or activations of int16, pay for them, and others for steps of single rows."""
-    patches = Patches.of(layer)
+    doubled, again = _doubled(layer)
+    usual, patches = Patches.of(layer), Patches.of(layer, again=again)
     by_rows = bool(layer.rest_axes & layer.pixel_axes) or layer.out.row not in (0, layer.geometry.output[2] * layer.out.pixel)
     _, height, width, _ = layer.geometry.output
     channels = paired(len(layer.bias))
@@ -279,13 +282,15 @@ def _plans(program: Program, layer: Layer, spread: Spread | None) -> list[_Plan]
     straight = [(pixels, pairs, STRAIGHT)]
     if (2, 2) in choices and words >= STRAIGHT and (pixels > 1 or layer.dtype is DType.INT8):
         straight.append((2, 2, 2 * STRAIGHT))
-    solutions = {wide: solution(layer, wide, pixels == 1) for wide in (False, True)}
+    solutions = {wide: solution(layer if wide else doubled, wide, pixels == 1) for wide in (False, True)}
 
     def planned(tile: Callable[[bool], Tile], pixels: int, single: bool = False, direct: bool = False) -> _Plan:
         pairs_of_rows = not (by_rows or single) and height % 2 == 0 and width % pixels and 2 * width % pixels == 0
         rows_per_step = 2 if pairs_of_rows else 1
         made = tile(has_tail(layer, pixels, by_rows, rows_per_step))
-        return _Plan(layer, patches, pack(layer, patches.order, made, solutions[made.wide]), by_rows, rows_per_step, spread, direct)
+        inputs, weighted = (usual, layer) if made.wide else (patches, doubled)
+        packed = pack(weighted, inputs.order, made, solutions[made.wide])
+        return _Plan(layer, inputs, packed, by_rows, rows_per_step, spread, direct)
 
     plans = [planned(lambda tail: preferred_tile(words, pixels, pairs, share, tail), pixels)]
     for across, deep, most in straight:
@@ -304,14 +309,20 @@ def _plans(program: Program, layer: Layer, spread: Spread | None) -> list[_Plan]
             tile = replace(equal_turns(words, across, deep, most, width % across != 0, False), wide=wide)
             row = planned(lambda _, tile=tile: tile, across, True)
             plans += [row, replace(row, long_tail=True)] if row.has_tail and row.tail_unroll < tile.unroll else [row]
-    if pixels == 1 and patches.contiguous and layer.dtype is DType.INT8 and layer.geometry.input[3] % 4 == 0:
+    if pixels == 1 and patches.contiguous and layer.dtype is DType.INT8 and layer.geometry.input[3] % 4 == 0 and not patches.again:
         plans += [planned(lambda _, tile=tile: tile, 1, direct=True) for tile in direct_tiles(words, len(channels))]
     return list({(plan.tile, plan.rows_per_step, plan.direct, plan.long_tail): plan for plan in reversed(plans)}.values())[::-1]
 
 
+def _doubled(layer: Layer) -> tuple[Layer, tuple[int, ...]]:
+    """The layer with int8 weights, and the inputs that have a second weight behind all the others."""
+    again, weights = split(layer.weights.reshape(len(layer.bias), -1))
+    return (replace(layer, weights=weights), again) if again else (layer, ())
+
+
 def _emit(function: KernelFunction, plan: _Plan, table: str) -> None:
     source = plan.layer.instruction.left.buffer
-    plan = replace(plan, patches=Patches.of(plan.layer, function.align_of(source)))
+    plan = replace(plan, patches=Patches.of(plan.layer, function.align_of(source), plan.patches.again))
     emit_body(function, plan.layer, table, lambda frame: _Emitter(frame, plan).emit(), "convolution", plan.code)
 
 
@@ -383,6 +394,7 @@ class _Emitter(Body[_Plan]):
             source, slot, out, column = carried.values
             if plan.patches.contiguous:
                 gather_run(dsp, source, slot, depth, Pixels(1, 0, tile.pixels, plan.patches.aligned, 0, plan.patches.element))
+                plan.patches.repeat_inputs(dsp, slot, tile.pixels, 1)
             self._product(single, _Block(block.image, block.row, column, block.number, out), slot, 1)
             forward = dsp.at(out, plan.layer.out.pixel * self.output.nbytes)
             if plan.patches.contiguous:
@@ -405,6 +417,7 @@ class _Emitter(Body[_Plan]):
         if patches.contiguous:
             layout = Pixels(pixels, patches.pixel_nbytes, pixels, patches.aligned, 0, patches.element)
             gather_run(dsp, at[0], self._slots, plan.layer.geometry.input[3], layout)
+            patches.repeat_inputs(dsp, self._slots, pixels, pixels)
             return [dsp.at(at[0], pixels * patches.pixel_nbytes)]
         patch = dsp.at(self._slots, plan.slots_nbytes)
         with dsp.repeat(count, [*at, self._slots]) as carried:

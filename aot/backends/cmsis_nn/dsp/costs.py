@@ -65,6 +65,11 @@ def core(layer: Layer, packed: Packed, pixels: int, stride: int, unroll: int, di
 
 def gathered(layer: Layer, patches: Patches, pixels: int) -> Expense:
     """`pixels` pixels into their slots."""
+    runs, again = _gathered_runs(layer, patches, pixels), 2 * len(patches.again)
+    return Expense(runs.instructions + again * pixels, runs.code_nbytes + _NBYTES * again * (pixels if patches.contiguous else 1))
+
+
+def _gathered_runs(layer: Layer, patches: Patches, pixels: int) -> Expense:
     count, length = patches.runs
     g = layer.geometry
     if patches.contiguous and patches.element == 2:

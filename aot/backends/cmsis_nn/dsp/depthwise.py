@@ -77,10 +77,10 @@ def claim_depthwise(program: Program, instruction: Primitive, target: Target) ->
 
 def _read(program: Program, instruction: Primitive, target: Target) -> Layer | str:
     """The layer; a convolution of one channel that is better off here is the depthwise layer of as many products for each input."""
-    refusal = read_layer(program, instruction, target, "depthwise", "dsp", TAKES)
+    refusal = read_layer(program, instruction, target, "depthwise", "dsp", TAKES, nine_bits=True)
     if isinstance(refusal, Layer):
         return refusal
-    layer = read_layer(program, instruction, target, "conv", "dsp", TAKES)
+    layer = read_layer(program, instruction, target, "conv", "dsp", TAKES, nine_bits=True)
     if isinstance(layer, str) or not is_for_columns(layer):
         return refusal
     geometry = replace(layer.geometry, kind="depthwise", multiplier=len(layer.bias))
@@ -102,7 +102,7 @@ class _Plan:
         layer = self.layer
         if layer.split.rest is not None:
             return None
-        return layer.geometry, layer.out, self.is_paired, self.columns, self.channels.place.code
+        return layer.geometry, layer.out, self.is_paired, self.columns, self.channels.place.code, self.channels.centre
 
     @property
     def weight_words(self) -> int:
@@ -290,15 +290,17 @@ class _Emitter(Body[_Plan]):
         dsp, height = self.dsp, self.plan.layer.geometry.kernel[0]
         if self.plan.is_paired:
             upper, middle, lower = (dsp.byte(weights, row) for row in range(3))
-            dsp.store_pair(dsp.pack(upper, middle), dsp.pack(middle, lower), into)
+            channels = self.plan.channels
+            dsp.store_pair(channels.pair(dsp, upper, middle), channels.pair(dsp, middle, lower), into)
             return
         if height > 1:
             with dsp.repeat(height // 2, [weights, into]) as carried:
                 here, place = carried.values
-                dsp.store_word(dsp.pack(dsp.byte(here), dsp.byte(here, 1)), place)
+                dsp.store_word(self.plan.channels.pair(dsp, dsp.byte(here), dsp.byte(here, 1)), place)
                 carried.next = (dsp.at(here, 2), dsp.at(place, 4))
         if height % 2:
-            alone = dsp.builder.and_(dsp.byte(weights, height - 1), I32(0xFFFF))
+            last = dsp.builder.add(dsp.byte(weights, height - 1), I32(self.plan.channels.centre))
+            alone = dsp.builder.and_(last, I32(0xFFFF))
             dsp.store_word(alone, into, 4 * (height // 2))
 
     def _strip(self, out: Value, y: Value, axes: dict[int, Value]) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 
@@ -144,19 +145,22 @@ class Patches:
     """How the inputs of one output pixel are found: the runs of its window.
 
     A window that leaves the image is first copied to a patch in scratch, with the zero point around it; then both are gathered
-    alike. aligned: whether every run starts at a word. element: bytes of an input.
+    alike. aligned: whether every run starts at a word. element: bytes of an input. again: inputs that stand in a slot a second time,
+    behind the runs, because the sum of two int8 weights multiplies them.
     """
 
     geometry: Geometry
     zero_point: int
     aligned: bool
     element: int = 1
+    again: tuple[int, ...] = ()
 
     @staticmethod
-    def of(layer: Layer, align: int = 4) -> Patches:
+    def of(layer: Layer, align: int = 4, again: tuple[int, ...] = ()) -> Patches:
         """`align`: known alignment in bytes of the image, which is 1 where a caller's pointer leads to it."""
         depth, element = layer.geometry.input[3], layer.dtype.nbytes
-        return Patches(layer.geometry, layer.instruction.left_zero_point, depth * element % 4 == 0 and align % 4 == 0, element)
+        aligned = depth * element % 4 == 0 and align % 4 == 0
+        return Patches(layer.geometry, layer.instruction.left_zero_point, aligned, element, again)
 
     @property
     def pixel_nbytes(self) -> int:
@@ -177,7 +181,15 @@ class Patches:
 
     @property
     def order(self) -> np.ndarray:
-        """Input numbers (in the window, row-major) in the order of a slot's halves; -1 for a half that doesn't matter."""
+        """Input numbers (in the window, row-major) in the order of a slot's halves; -1 for a half that doesn't matter. Those that come
+        again have further numbers."""
+        inputs = prod(self.geometry.kernel) * self.geometry.input[3]
+        repeated = [*range(inputs, inputs + len(self.again)), *([-1] if len(self.again) % 2 else [])]
+        return np.concatenate([self.first_order, np.array(repeated, np.int64)])
+
+    @property
+    def first_order(self) -> np.ndarray:
+        """That of the runs."""
         count, length = self.runs
         one, total = np.array(run_order(length, self.element)), []
         for run in range(self.geometry.kernel[0] * count):
@@ -203,11 +215,27 @@ class Patches:
         g = self.geometry
         return -(-g.kernel[0] * g.kernel[1] * self.pixel_nbytes // 4) * 4 if self.leaves else 0
 
+    def repeat_inputs(self, dsp: Dsp, slots: Value, stride: int, pixels: int) -> None:
+        """The inputs that come again, behind the runs of `pixels` pixels that have been gathered to `slots`."""
+        place = {int(number): half for half, number in enumerate(self.first_order)}
+        first = len(self.first_order) // 2
+        for number in range(0, len(self.again), 2):
+            for pixel in range(pixels):
+                at = [4 * (place[each] // 2 * stride + pixel) + place[each] % 2 * 2 for each in self.again[number : number + 2]]
+                halves = [dsp.half(slots, offset) for offset in at]
+                word = dsp.pack(*halves) if len(halves) == 2 else halves[0]
+                dsp.store_word(word, slots, 4 * ((first + number // 2) * stride + pixel))
+
     def gather(self, dsp: Dsp, image: Image, row: Value, column: Value, slot: Value, stride: int, patch: Value) -> None:
         """Gather the window of output pixel (row, column) into `slot`."""
         if image.offsets is not None:
             self._gather_scattered(dsp, image, row, column, slot, stride, patch)
-            return
+        else:
+            self._gather_whole(dsp, image, row, column, slot, stride, patch)
+        self.repeat_inputs(dsp, slot, stride, 1)
+
+    def _gather_whole(self, dsp: Dsp, image: Image, row: Value, column: Value, slot: Value, stride: int, patch: Value) -> None:
+        """From an image in one piece."""
         g = self.geometry
         source, row_step, tap_step = self.window(dsp, image.base, row, column, patch)
         count, length = self.runs

@@ -18,6 +18,7 @@ from functools import cached_property
 import numpy as np
 from llvmlite import ir
 
+from aot.backends.cmsis_nn.dsp.channels import centre_of, centred
 from aot.backends.cmsis_nn.dsp.costs import requantised
 from aot.backends.cmsis_nn.dsp.ending import Place, constant_count, constants_of_form, stage_of
 from aot.backends.cmsis_nn.dsp.instructions import Dsp
@@ -41,7 +42,7 @@ _FEW, _MANY = 3, (6, 9)  # outputs in a turn of a loop
 
 def claim_single_rows(program: Program, instruction: Primitive, target: Target) -> Implementation | str:
     """Depthwise convolutions of three rows and up to three columns, of any stride."""
-    layer = read_layer(program, instruction, target, "depthwise", "dsp")
+    layer = read_layer(program, instruction, target, "depthwise", "dsp", nine_bits=True)
     if isinstance(layer, str):
         return layer
     g = layer.geometry
@@ -52,7 +53,10 @@ def claim_single_rows(program: Program, instruction: Primitive, target: Target) 
     path = min((Path(g, count) for count in _MANY), key=lambda path: path.straight)
     if any(not path.taps(x) for x in range(g.output[2])) or (path.most + 2) * g.input[3] > _REACH:
         return "columns beyond the reach of loads, or outputs that read none"
-    plan = _Plan(layer, path, solve(stage_of(layer, range(len(layer.bias))), _pre(layer)))
+    centre = centre_of(layer.weights)
+    if centre is None:
+        return "weights of nine bits and more than 256 values"
+    plan = _Plan(layer, path, solve(stage_of(layer, range(len(layer.bias))), _pre(layer)), centre)
     table = Buffer(f"{layer.instruction.out}.rows", DType.INT32, plan.data.shape, "constant", data=plan.data, align=4)
     return Implementation(
         kernel=f"depthwise 3x{g.kernel[1]}",
@@ -176,11 +180,12 @@ class Path:
 
 @dataclass(frozen=True)
 class _Plan:
-    """All decisions for one layer."""
+    """All decisions for one layer. centre: what weights in bytes are stored less."""
 
     layer: Layer
     path: Path
     form: Form
+    centre: int
 
     @property
     def place(self) -> Place:
@@ -202,7 +207,8 @@ class _Plan:
         outside = [[tap for tap in range(3) if tap not in taps] for taps in self.path.biases]
         biases = np.stack([usual + columns[:, missing].sum(1) for missing in outside], 1)
         order = ((0, 0), (0, 1), (1, 0), (1, 1), (0, 2), (2, 0), (1, 2), (2, 1))
-        packed = np.stack([weights[:, row, column] for row, column in order], 1).astype(np.int8).view("<i4")
+        packed = np.stack([weights[:, row, column] for row, column in order], 1)
+        packed = (packed - self.centre).astype(np.int8).view("<i4")
         words = np.concatenate([constants, biases, packed, weights[:, 2, 2:]], 1) & 0xFFFFFFFF
         return words.astype("<u4").view("<i4").reshape(-1)
 
@@ -215,7 +221,7 @@ class _Plan:
     @property
     def code(self) -> tuple:
         """All that the code depends on."""
-        return self.layer.geometry, self.layer.out, self.layer.instruction.left_zero_point, self.place.code
+        return self.layer.geometry, self.layer.out, self.layer.instruction.left_zero_point, self.place.code, self.centre
 
     @property
     def cost(self) -> Cost:
@@ -311,8 +317,9 @@ class _Row:
         dsp, path = self.dsp, self.path
         at = 4 * (constant_count(self.plan.form) + len(path.biases))
         first, second = dsp.pair(table, at)
-        w01 = [dsp.sxtb16(first), dsp.sxtb16_odd(first), dsp.sxtb16(second)]
-        strip = _Strip(table, w01, dsp.sxtb16_odd(second), dsp.word(table, at + 8), list(rows), 0, out, 0)
+        halves = (dsp.sxtb16(first), dsp.sxtb16_odd(first), dsp.sxtb16(second), dsp.sxtb16_odd(second))
+        *w01, w2 = (centred(dsp, pair, self.plan.centre) for pair in halves)
+        strip = _Strip(table, w01, w2, dsp.word(table, at + 8), list(rows), 0, out, 0)
         start, turns = path.loop
         for column in range(start):
             self._column(strip, column)

@@ -66,7 +66,7 @@ class _Plan:
     @property
     def code(self) -> tuple:
         """All that the code depends on."""
-        return self.layer.out, self.path, self.layer.instruction.left_zero_point, self.channels.place.code
+        return self.layer.out, self.path, self.layer.instruction.left_zero_point, self.channels.place.code, self.channels.centre
 
     @property
     def cost(self) -> Cost:
@@ -167,7 +167,7 @@ class _Emitter(Body[_Plan]):
         pairs = []
         for tap in range(self.geometry.kernel[1]):
             upper, middle, lower = (dsp.byte(weights, 3 * tap + row) for row in range(3))
-            w01, w12 = dsp.pack(upper, middle), dsp.pack(middle, lower)
+            w01, w12 = self.channels.pair(dsp, upper, middle), self.channels.pair(dsp, middle, lower)
             dsp.store_pair(w01, w12, self.local, 4 * self._weights_at + 8 * tap)
             pairs.append((w01, w12))
         for number, taps in enumerate(self.path.biases):
