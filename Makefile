@@ -45,7 +45,7 @@ golden: $(VENV)/.test ## Update the golden text files, then look at `git diff`
 sweep: $(VENV)/.test system ## Every kernel x shape, whole (long)
 	@AOT_SWEEP=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
-fuzz: $(VENV)/.test ## N=10000 fuzzed models: mutated files, and others compared with TFLite Micro (SEED=0; long)
+fuzz: $(VENV)/.test ## N=10000 fuzzed models: mutated files, others compared with TFLite Micro, nets by rows (SEED=0; long)
 	@$(BIN)/python tests/fuzz.py --cases $(N) --seed $(SEED)
 
 bench: $(VENV)/.bench system ## Count everything again: bench/*.json, docs/benchmarks.md, docs/workspaces.md (minutes)

@@ -15,7 +15,7 @@ from aot.errors import CompileError
 from aot.fitting import with_less_scratch
 from aot.lower.accumulate import accumulate
 from aot.lower.check import check_plan
-from aot.lower.division import Wish, divide, least_peak, points
+from aot.lower.division import SMALL_NBYTES, Wish, divide, least_peak, points
 from aot.lower.implementation import Choice, Implementation
 from aot.lower.memory import memory_of
 from aot.lower.place import plan as place
@@ -64,6 +64,8 @@ def with_sums(
     peaks = []
     for each, offered in ((program, fields), (divided, found)):
         ordered = schedule(each, tuple(Choice(field.candidates[0]) for field in offered), options.io, options.inplace)
+        if not peaks and place(ordered, options.io, options.inplace).workspace_nbytes < SMALL_NBYTES:
+            return program, fields  # nothing will run by rows
         peaks.append(least_peak(ordered, options.io, options.inplace))
     return (divided, found) if peaks[1] < _WORTH * peaks[0] else (program, fields)
 

@@ -18,14 +18,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
 
-from aot.driver import Options, compile, lower_model, resolve_target
+from aot.driver import Options, compile
 from aot.errors import CompileError
 from aot.graph import tflite
-from aot.graph.ir import DType, Model
+from aot.graph.ir import DType
 from aot.graph.ops import OPERATORS
-from aot.lower.select import decide
-from aot.planning import layer_by_layer, offers
 from bench.arena import NoArena, arena
+from tests.layerwise import layer_by_layer_nbytes
 from tests.shared import MODELS, ROOT
 
 FILE, PAGE = ROOT / "bench" / "workspaces.json", ROOT / "docs" / "workspaces.md"
@@ -91,7 +90,7 @@ def row(name: str) -> Row | None:
     return Row(
         convolutional=any(node.op in _CONVOLUTIONS for _, node in layers),
         input_nbytes=sum(model.main[value].nbytes for value in model.main.inputs),
-        whole_nbytes=_layer_by_layer(model),
+        whole_nbytes=layer_by_layer_nbytes(model, Options(target=CPU, io="workspace")),
         ram_nbytes=_compiled(path),
         streamed_nbytes=streamed,
         not_streamed=not_streamed,
@@ -104,16 +103,6 @@ def _compiled(path: Path, stream_input: bool = False) -> int:
     """Bytes of the smallest workspace, inputs and outputs in it, with what the stack takes more than STACK_NBYTES."""
     bundle = compile(path, CPU, options=Options(optimize="ram", io="workspace", stream_input=stream_input))
     return bundle.workspace_nbytes + max(bundle.main.stack_nbytes - STACK_NBYTES, 0)
-
-
-def _layer_by_layer(model: Model) -> int:
-    """Bytes of the workspace with the kernels of balanced code, when every layer runs whole."""
-    options = Options(target=CPU, io="workspace")
-    target, backend = resolve_target(options)
-    lowered = lower_model("model", model, model.graphs, target, backend, options, lambda *_: None)
-    found = offers(lowered.programs, lowered.backends, target, options)
-    plans = [layer_by_layer(*each, options, lambda *_: None) for each in zip(found.programs, decide(found.usual, found.goal))]
-    return max(plan.workspace_nbytes for plan in plans)
 
 
 def ratios(rows: Iterable[Row]) -> list[float]:

@@ -1,10 +1,11 @@
-"""Fuzzing: mutated hostile model files, and differential cases against other engines.
+"""Fuzzing: mutated hostile model files, differential cases against other engines, random nets whose layers run by rows.
 
-    python tests/fuzz.py [--cases N] [--seed S] [--mutated-only | --differential-only]
+    python tests/fuzz.py [--cases N] [--seed S] [--mutated-only | --differential-only | --divided-only]
 
-Three cases in four are mutated files: each must give a bundle or one CompileError line, in bounded time and memory (code is generated for
-every 8th). The others are models made by tests/differential: what our code computes must be what TFLite Micro or LiteRT does. Batches run
-in processes of their own, so that a crash is seen. The same seed gives the same cases. Exit code 1 if any case broke the rule.
+Of twenty cases, thirteen are mutated files: each must give a bundle or one CompileError line, in bounded time and memory (code is generated for
+every 8th). Five are models made by tests/differential: what our code computes must be what TFLite Micro or LiteRT does. Two are nets of
+image layers in as little memory as they need, or within a limit (tests/divided.py): exact, and in no larger a workspace than layer by layer.
+Batches run in processes of their own, so that a crash is seen. The same seed gives the same cases. Exit code 1 if any case broke the rule.
 """
 
 from __future__ import annotations
@@ -13,15 +14,17 @@ import argparse
 import concurrent.futures
 import json
 import os
+import re
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-MUTATED_BATCH, DIFFERENTIAL_BATCH = 250, 60
+MUTATED_BATCH, DIFFERENTIAL_BATCH, DIVIDED_BATCH = 250, 60, 50
+SHARES = {"mutated": 0.65, "differential": 0.25, "divided": 0.1}
 
 
 def mutated_batch(first: int, count: int, generate_every: int) -> None:
@@ -40,6 +43,21 @@ def differential_batch(seed: int, batch: int, count: int) -> None:
     print(json.dumps([tally.kinds, tally.oracles, tally.refusals, tally.failures]), flush=True)
 
 
+def divided_batch(first: int, count: int) -> None:
+    """Run these cases here; print their tally as a line of JSON."""
+    from tests.divided import Judge
+
+    judge = Judge()
+    try:
+        tally = judge.hunt(range(first, first + count))
+    finally:
+        judge.close()
+    print(json.dumps([tally.counts, tally.failures]), flush=True)
+
+
+BATCHES = {"mutated": mutated_batch, "differential": differential_batch, "divided": divided_batch}
+
+
 def in_process(kind: str, *numbers: int) -> tuple[list, str]:
     """(lines of JSON, what went wrong with the process) of a batch run by a process of its own."""
     command = [sys.executable, __file__, "--batch", kind, *map(str, numbers)]
@@ -54,6 +72,7 @@ class Summary:
     def __init__(self) -> None:
         self.mutated: Counter[str] = Counter()
         self.slowest = 0.0
+        self.divided: Counter[str] = Counter()
         self.kinds: Counter[str] = Counter()
         self.oracles: Counter[str] = Counter()
         self.refusals: Counter[str] = Counter()
@@ -85,6 +104,18 @@ class Summary:
                 if key not in self.failures or len(text) < len(self.failures[key][2]):
                     self.failures[key] = (ops, what, text)
 
+    def add_divided(self, first: int, lines: list, died: str) -> None:
+        """A batch of nets run by rows. Failures of the same operators are kept once, the shortest."""
+        if died:
+            lines = [*lines, ({"broke": 1}, [[first, died, ""]])]
+        for counts, failures in lines:
+            self.divided.update(counts)
+            for seed, what, text in failures:
+                print(f"divided case {seed}: {what}\n    {text}", flush=True)
+                key = (re.sub(r"[^A-Z_]", "", text), what.split(":")[0])
+                if key not in self.failures or len(text) < len(self.failures[key][2]):
+                    self.failures[key] = (f"divided case {seed}", what, text)
+
     @property
     def failed(self) -> bool:
         return bool(self.mutated["broken"] or self.failures)
@@ -98,8 +129,12 @@ class Summary:
             print(f"refused by us, though an oracle runs it ({len(self.refusals)} kinds):")
             for text, count in sorted(self.refusals.items(), key=lambda item: (-item[1], item[0]))[:60]:
                 print(f"{count:6} {text}")
+        if self.divided:
+            print(f"{sum(self.divided.values())} nets with as little memory as may be: {_counts(self.divided)}")
         if self.failures:
-            print(f"{len(self.failures)} kinds of failures; run one again with: python -m tests.differential 'TEXT' [CPU]")
+            print(
+                f"{len(self.failures)} kinds of failures; run again: python -m tests.differential 'TEXT' [CPU], python -m tests.divided CASE"
+            )
             for ops, what, text in self.failures.values():
                 print(f"- {ops}: {what}\n    {text}")
 
@@ -108,44 +143,56 @@ def _counts(counter: Counter[str]) -> str:
     return ", ".join(f"{count} {name}" for name, count in sorted(counter.items()))
 
 
-def jobs(cases: int, seed: int, generate_every: int, share: float) -> list[tuple[str, int, int, int]]:
-    """(kind, its three numbers) of every batch: `share` of the cases are differential, the two kinds mixed evenly."""
-    different = int(cases * share)
-    first, end = seed * 1_000_000, seed * 1_000_000 + cases - different
-    mutated = [("mutated", at, min(MUTATED_BATCH, end - at), generate_every) for at in range(first, end, MUTATED_BATCH)]
-    starts = range(0, different, DIFFERENTIAL_BATCH)
-    others = [("differential", seed, at // DIFFERENTIAL_BATCH, min(DIFFERENTIAL_BATCH, different - at)) for at in starts]
-    places = [(n / len(held), job) for held in (others, mutated) for n, job in enumerate(held)]
+def jobs(cases: int, seed: int, generate_every: int, shares: Mapping[str, float]) -> list[tuple[str, ...]]:
+    """(kind, its numbers) of every batch, as many cases of each kind as its share says, all kinds mixed evenly."""
+    counts = {kind: int(cases * share) for kind, share in shares.items()}
+    counts[next(iter(shares))] += cases - sum(counts.values())
+    base = seed * 1_000_000
+    held = [
+        [("mutated", base + at, size, generate_every) for at, size in _batches(counts.get("mutated", 0), MUTATED_BATCH)],
+        [
+            ("differential", seed, at // DIFFERENTIAL_BATCH, size)
+            for at, size in _batches(counts.get("differential", 0), DIFFERENTIAL_BATCH)
+        ],
+        [("divided", base + at, size) for at, size in _batches(counts.get("divided", 0), DIVIDED_BATCH)],
+    ]
+    places = [(n / len(batches), job) for batches in held for n, job in enumerate(batches)]
     return [job for _, job in sorted(places, key=lambda pair: pair[0])]
 
 
-def fuzz(work: Sequence[tuple[str, int, int, int]]) -> Summary:
+def _batches(count: int, size: int) -> Iterator[tuple[int, int]]:
+    """(first case, cases) of each."""
+    return ((at, min(size, count - at)) for at in range(0, count, size))
+
+
+def fuzz(work: Sequence[tuple], workers: int | None = None) -> Summary:
     """Run all batches, as many at once as there are cores."""
     summary = Summary()
-    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        for (kind, first, second, _), (lines, died) in zip(work, pool.map(lambda job: in_process(*job), work)):
-            if kind == "mutated":
-                summary.add_mutated(first, lines, died)
+    with concurrent.futures.ThreadPoolExecutor(workers or os.cpu_count()) as pool:
+        for (kind, first, *rest), (lines, died) in zip(work, pool.map(lambda job: in_process(*job), work)):
+            if kind == "differential":
+                summary.add_differential(rest[0], lines, died)
             else:
-                summary.add_differential(second, lines, died)
+                (summary.add_mutated if kind == "mutated" else summary.add_divided)(first, lines, died)
     return summary
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cases", type=int, default=10_000, help="of both kinds together")
+    parser.add_argument("--cases", type=int, default=10_000, help="of all kinds together")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--generate-every", type=int, default=8)
     only = parser.add_mutually_exclusive_group()
-    only.add_argument("--mutated-only", dest="share", action="store_const", const=0.0, default=0.25)
-    only.add_argument("--differential-only", dest="share", action="store_const", const=1.0)
-    parser.add_argument("--batch", nargs=4, help=argparse.SUPPRESS)
+    for kind in SHARES:
+        only.add_argument(f"--{kind}-only", dest="shares", action="store_const", const={kind: 1.0}, default=SHARES)
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="batches at a time")
+    parser.add_argument("--batch", nargs="+", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.batch:
         kind, *numbers = arguments.batch
-        (mutated_batch if kind == "mutated" else differential_batch)(*map(int, numbers))
+        BATCHES[kind](*map(int, numbers))
         return 0
-    summary = fuzz(jobs(arguments.cases, arguments.seed, arguments.generate_every, arguments.share))
+    summary = fuzz(jobs(arguments.cases, arguments.seed, arguments.generate_every, arguments.shares), arguments.jobs)
     summary.print()
     return 1 if summary.failed else 0
 

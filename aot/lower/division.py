@@ -28,7 +28,8 @@ MOST_PLACED = 6
 """Divisions that are placed, to see which needs least."""
 MOST_POINTS = 32
 """Divisions that are placed to see what RAM costs."""
-_SMALL_NBYTES = 512  # a workspace not worth dividing
+SMALL_NBYTES = 512
+"""A workspace below that is not worth dividing."""
 
 
 @dataclass(frozen=True)
@@ -135,7 +136,7 @@ def layers_of(schedule: Schedule, io: Io, inplace: bool) -> Layers:
 def _can_divide(whole: Plan) -> bool:
     """Whether there is anything to divide: straight-line code whose buffers lie where the plan says."""
     program = whole.schedule.program
-    if whole.workspace_nbytes < _SMALL_NBYTES or _has_control(program):
+    if whole.workspace_nbytes < SMALL_NBYTES or _has_control(program):
         return False
     return not any(buffer.is_window for buffer in program.buffers)
 

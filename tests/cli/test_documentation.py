@@ -59,4 +59,6 @@ def test_the_arenas_are_tflite_micros(generate) -> None:
         pytest.skip("the real models are not beside the repository")
     rows = json.loads(generate.MEASURED.read_text())["wake_words"]
     for row in rows if os.environ.get("AOT_SWEEP") else rows[-1:]:
-        assert generate.arena(generate.MODELS / f"{row['model']}.tflite").total_nbytes == pytest.approx(row["arena"], rel=0.05), "run make docs"
+        assert generate.arena(generate.MODELS / f"{row['model']}.tflite").total_nbytes == pytest.approx(row["arena"], rel=0.05), (
+            "run make docs"
+        )

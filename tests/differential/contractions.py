@@ -13,7 +13,7 @@ INPUTS = ("int8", "float32", "int16", "uint8")
 
 def window(g: Grower, shape: tuple[int, ...]) -> tuple[dict, tuple[int, int], tuple[int, int]]:
     """Options, kernel and stride over an image; VALID only where the kernel fits."""
-    kernel = (g.pick(1, 2, 3, 5), g.pick(1, 2, 3, 5))
+    kernel = (g.pick(1, 2, 3, 5, 4), g.pick(1, 2, 3, 5, 4))
     stride = (g.pick(1, 1, 2, 3), g.pick(1, 1, 2, 3))
     fits = kernel[0] <= shape[1] and kernel[1] <= shape[2]
     padding = g.pick("VALID", "SAME") if fits else "SAME"

@@ -128,7 +128,7 @@ def compiled(who: str, model: bytes, inputs: Sequence[np.ndarray]) -> Answer:
         one_line = "\n" not in str(error) and str(error).isprintable()
         return Answer(who, "refused" if one_line else "broke", None, error.what)
     except Exception as error:
-        return Answer(who, "broke", None, _last_line(error))
+        return Answer(who, "broke", None, last_line(error))
 
 
 def computed(model: bytes, inputs: Sequence[np.ndarray]) -> Answer:
@@ -140,10 +140,10 @@ def computed(model: bytes, inputs: Sequence[np.ndarray]) -> Answer:
     try:
         return Answer("compute", "ran", tuple(run(read_model(model, "case.tflite", OPERATORS).main, inputs)))
     except Exception as error:
-        return Answer("compute", "broke", None, _last_line(error))
+        return Answer("compute", "broke", None, last_line(error))
 
 
-def _last_line(error: Exception) -> str:
+def last_line(error: Exception) -> str:
     """The error and the innermost place in our code that raised it."""
     places = [frame for frame in traceback.extract_tb(error.__traceback__) if f"{os.sep}aot{os.sep}" in frame.filename]
     place = f" ({os.path.basename(places[-1].filename)}:{places[-1].lineno})" if places else ""

@@ -59,7 +59,7 @@ def _step(draw, grower: Grower) -> None:
     case.grow(grower, case.op)
     node = grower.nodes[-1]
     soft = any(grower[number].dtype == "float32" and _inexact(grower, number) for number in node.inputs if number >= 0)
-    if (case.jumps and soft) or not _accepted(alone(grower.net(), grower.nodes[-1])):
+    if (case.jumps and soft) or not accepted(alone(grower.net(), grower.nodes[-1])):
         grower.back(mark)
 
 
@@ -71,7 +71,7 @@ def _inexact(grower: Grower, number: int) -> bool:
     return bound_of(maker.op) != EXACT or any(_inexact(grower, other) for other in maker.inputs if other >= 0)
 
 
-def _accepted(net: Net) -> bool:
+def accepted(net: Net) -> bool:
     """Whether our reader takes the net. An error that is no CompileError is for the comparison to find."""
     try:
         read_model(net.build(), "case.tflite", OPERATORS)

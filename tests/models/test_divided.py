@@ -1,0 +1,54 @@
+"""Random nets of image layers run by rows, and the smallest cases of faults that they have found (`make fuzz` has many more)."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from tests import divided
+from tests.differential.net import parse
+from tests.divided import GOOD, Judge, Way, case
+
+pytest.importorskip("unicorn", reason="the emulator Unicorn is not installed")
+
+SEEDS = range(1000 if os.environ.get("AOT_SWEEP") else 12)
+BY_ROWS = (1, 11)
+"""Cases of which some layers run by rows."""
+FINDS = {
+    "a sum of its own where nothing runs by rows": (
+        Way("cortex-m0plus", "caller"),
+        "Net((Tensor((1, 7, 10, 3), dtype='uint8', scale=0.1, zero_point=255), Tensor((1, 7, 10, 3), dtype='uint8', scale=0.1, zero_point=255), "
+        "Tensor((4, 2), dtype='int32', data=[[0, 0], [0, 0], [0, 0], [3, 3]]), Tensor((1,), dtype='uint8', scale=0.1, zero_point=255, data=(3,)), "
+        "Tensor((1, 7, 10, 9), dtype='uint8', scale=0.1, zero_point=255), Tensor((2,), dtype='int32', data=(1, 2)), "
+        "Tensor((1, 1, 1, 9), dtype='uint8', scale=0.1, zero_point=255)), (Node('MAXIMUM', (0, 0), (1,), options={}), "
+        "Node('PADV2', (1, 2, 3), (4,), options={}), Node('MEAN', (4, 5), (6,), options={'keep_dims': True})), (0,), (6,))",
+    ),
+}
+"""What was wrong: (how it was compiled, the case)."""
+
+
+@pytest.fixture(scope="module")
+def referee():
+    referee = Judge()
+    yield referee
+    referee.close()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_exact_and_no_larger_than_layer_by_layer(seed: int, referee: Judge) -> None:
+    found = referee.judge(*case(seed))
+    assert found.kind in (("divided",) if seed in BY_ROWS else GOOD), f"{found.kind}: {found.what}; python -m tests.divided {seed}"
+
+
+@pytest.mark.parametrize("fault", FINDS)
+def test_stays_mended(fault: str, referee: Judge) -> None:
+    way, text = FINDS[fault]
+    found = referee.judge(parse(text), way)
+    assert found.kind in ("divided", "whole"), found
+
+
+def test_a_larger_workspace_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(divided, "layer_by_layer_nbytes", lambda model, options: 1)
+    kind, what = divided.judge(*case(2))
+    assert kind == "wrong" and "1 layer by layer" in what
