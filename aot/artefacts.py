@@ -91,6 +91,8 @@ def files(bundle: Bundle) -> dict[str, bytes]:
         contents[CUSTOM_HEADER] = (files_of_package("aot") / "templates" / CUSTOM_HEADER).read_bytes()
     if bundle.weights is not None:
         contents[f"{bundle.name}.weights.bin"] = bundle.weights
+    if bundle.pages is not None:
+        contents[f"{bundle.name}.weights.bin"] = bundle.pages
     return contents
 
 
@@ -143,6 +145,9 @@ def _entry_view(bundle: Bundle, model: Bundle, entry: Entry) -> dict[str, Any]:
         comments.append("Inputs are only read; the buffers must not overlap.")
     if entry.state_nbytes:
         comments.append(f"state: {model.name.upper()}_STATE_SIZE bytes that {model.name}_init has filled; the run changes them.")
+    if entry.paging:
+        what = f"read brings {entry.paging.read_nbytes} bytes of weights in {entry.paging.calls} calls"
+        comments.append(f"{what}; it is passed ctx, which may be anything.")
     if bundle.functions or bundle.library:
         macro = "CUSTOM" if bundle.functions else "LIBRARY"
         lost = f"outputs and state (call {model.name}_init)" if entry.state_nbytes else "outputs"
@@ -161,6 +166,7 @@ def _entry_view(bundle: Bundle, model: Bundle, entry: Entry) -> dict[str, Any]:
         "parameters": parameters,
         "comments": comments,
         "stream": entry.stream,
+        "paging": entry.paging,
         "begin": [*spaces, *rest],
         "push": [*spaces, f"const {ports[0]['c_type']} *rows", "uint32_t n", *rest] if entry.stream else [],
     }
@@ -232,7 +238,8 @@ def describe(bundle: Bundle) -> dict[str, Any]:
         "object_bytes": len(bundle.object),
         "code_bytes": bundle.code_nbytes,
         "weights_bytes": bundle.weights_nbytes,
-        "weights": "embedded" if bundle.weights is None else "separate",
+        "weights": "paged" if bundle.pages is not None else "embedded" if bundle.weights is None else "separate",
+        **({"pages_bytes": len(bundle.pages)} if bundle.pages is not None else {}),
         "io": "workspace" if bundle.io_in_workspace else "caller",
         "workspace_bytes": bundle.workspace_nbytes,
         "workspace_shared": bundle.shares_workspace,
@@ -281,6 +288,7 @@ def _describe_entry(entry: Entry) -> dict[str, Any]:
         "layers": [_describe_layer(layer) for layer in entry.layers],
         "buffers": _describe_buffers(entry),
         "stream": _describe_stream(entry),
+        **_describe_paging(entry),
     }
 
 
@@ -316,6 +324,15 @@ def _describe_stream(entry: Entry) -> dict[str, Any] | None:
         return None
     functions = {"begin": stream.begin, "push_rows": stream.push, "end": stream.end}
     return {**functions, "rows": stream.rows, "row_bytes": stream.row_nbytes}
+
+
+def _describe_paging(entry: Entry) -> dict[str, Any]:
+    """What a run reads of the weights; nothing where they do not come in pages."""
+    paging = entry.paging
+    if paging is None:
+        return {}
+    figures = {"pages": paging.pages, "calls": paging.calls, "read_bytes": paging.read_nbytes}
+    return {"paging": {"window_bytes": paging.window_nbytes, **figures}}
 
 
 def _describe_port(port: Port) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from aot.graph.ir import DType, Node, Quantisation, Shape
-from aot.pointers import Pointer, ordered, state, weights, workspace
+from aot.pointers import Pointer, ordered, reader, state, weights, workspace
 
 if TYPE_CHECKING:
     from aot.lower.memory import Memory
@@ -92,14 +92,26 @@ class Stream:
 
 
 @dataclass(frozen=True)
+class Paging:
+    """How an entry's weights come: in `pages` pages, of which at most `window_nbytes` bytes are in the workspace at once. A run asks for
+    `read_nbytes` bytes in `calls` calls, those included that only wait."""
+
+    window_nbytes: int
+    pages: int
+    calls: int
+    read_nbytes: int
+
+
+@dataclass(frozen=True)
 class Entry:
     """A function of the bundle.
 
-    `int SYMBOL(inputs..., outputs..., void *workspace[, void *state][, const void *weights])`; inputs and outputs are absent with
+    `int SYMBOL(inputs..., outputs..., void *workspace[, void *state][, const void *weights][, read, ctx])`; inputs and outputs are absent with
     `--io workspace`, the state where `state_nbytes` is 0. The one that `initialises` is `int SYMBOL(void *state[, const void *weights])`.
     Returns 0; -1 for a null pointer; -2 for a misaligned one, before anything is touched; -3 at once if a function of the firmware
     failed. `nodes` are the model's, as read. memory: what its workspace is needed for; it numbers `layers`. stream: its functions instead,
-    where the input comes row by row; `symbol` is `PUSH` then.
+    where the input comes row by row; `symbol` is `PUSH` then. paging: how its weights come, where they are read page by page through
+    `int read(void *ctx, uint32_t offset, uint32_t size, void *dst)`; after another answer than 0 it returns -5 at once.
     """
 
     symbol: str
@@ -118,6 +130,7 @@ class Entry:
     initialises: bool = False
     memory: Memory | None = None
     stream: Stream | None = None
+    paging: Paging | None = None
 
     @property
     def prefix(self) -> str:
@@ -138,6 +151,7 @@ class Entry:
 @dataclass(frozen=True, repr=False)
 class Bundle:
     """An object file and what its user must know. `weights`: their bytes, with `--weights separate` (else they are in the object).
+    pages: what `read` reads, with `--page-weights`.
 
     functions: C functions that the object calls and the firmware must provide: `int FUNCTION(const aot_custom_call *call)`.
     library: functions of CMSIS-NN that it calls, sorted (`docs/library.md`).
@@ -162,6 +176,7 @@ class Bundle:
     library: tuple[str, ...] = ()
     models: tuple[Bundle, ...] = ()
     shares_workspace: bool = False
+    pages: bytes | None = None
 
     @property
     def parts(self) -> tuple[Bundle, ...]:
@@ -176,7 +191,7 @@ class Bundle:
         """What an entry is passed besides its inputs and outputs, in order."""
         kept = (state(entry.state_nbytes, entry.state_align),) if entry.state_nbytes else ()
         constants = () if self.weights is None else (weights(len(self.weights), self.weights_align),)
-        return ordered((*entry.workspaces, *kept, *constants))
+        return ordered((*entry.workspaces, *kept, *constants, *(reader() if entry.paging else ())))
 
     @property
     def streams(self) -> bool:

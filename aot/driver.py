@@ -16,7 +16,7 @@ from typing import Literal
 
 from aot.backends import BACKENDS
 from aot.backends.cmsis_nn.library import library_backend, library_call, library_functions, require_free, with_library
-from aot.bundle import Bundle, Entry, Layer, Port, Stream, Variant
+from aot.bundle import Bundle, Entry, Layer, Paging, Port, Stream, Variant
 from aot.errors import CompileError, located
 from aot.fitting import Attempt, fit
 from aot.graph import tflite
@@ -35,9 +35,10 @@ from aot.llvm.stream import steps_function
 from aot.lower.build import build_program
 from aot.lower.expose import expose
 from aot.lower.fuse import LOWER_PASSES, LowerPasses, fuse
-from aot.lower.implementation import Backend, Choice, Implementation
+from aot.lower.implementation import Backend, Choice, Implementation, request_of
 from aot.lower.lifetime import Io, in_workspace
 from aot.lower.memory import memory_of
+from aot.lower.pages import page_nbytes
 from aot.lower.plan import Plan
 from aot.lower.program import Program
 from aot.lower.pushed import push_input, pushed_buffer
@@ -46,7 +47,9 @@ from aot.lower.state import StateLayout, initial_program, lay_out_state
 from aot.lower.tradeoff import OPTIMIZE, Goal, Optimize
 from aot.models import names_of, read_files, require_distinct, with_models
 from aot.names import choose, unique_identifiers
+from aot.paging import require_pages
 from aot.planning import offers, plan_program, plan_programs
+from aot.pointers import reader
 from aot.target import Target, host_target, is_packaged, load_target, triple_target
 
 Observer = Callable[[str, object], None]
@@ -66,6 +69,7 @@ class Options:
     custom: the firmware's C functions by the custom code that they compute (`docs/custom.md`).
     kernels: native (code of our own) or library (calls of CMSIS-NN where it computes the same bytes; back end cmsis-nn; `docs/library.md`).
     share_workspace: several models run one after another in one workspace, as large as the one that needs most.
+    page_weights_nbytes: constants come in pages, of which so many bytes are there at once, through a function of the caller's.
     stream_input: the input comes row by row (`NAME_begin`, `NAME_push_rows`, `NAME_end` instead of `NAME_run`), and is not stored as a whole.
     expose: every intermediate buffer becomes a further output (for finding the layer that differs).
     """
@@ -88,6 +92,7 @@ class Options:
     kernels: Literal["native", "library"] = "native"
     share_workspace: bool = False
     stream_input: bool = False
+    page_weights_nbytes: int | None = None
     expose: bool = False
 
 
@@ -127,6 +132,7 @@ def compile(
     observe: Observer = observer or (lambda stage, result: None)
     if options.stream_input and options.kernels == "library":
         raise CompileError("--stream-input is for --kernels native: functions of a library need the whole image")
+    require_pages(options)
     require_functions(options.custom)
     chosen, backend = resolve_target(options)
     paths = [path] if isinstance(path, str | Path) else list(path)
@@ -211,6 +217,7 @@ def emit_models(
         code_nbytes=emitted.code_nbytes,
         weights_nbytes=emitted.weights_nbytes,
         weights=emitted.weights,
+        pages=emitted.pages,
         io_in_workspace=options.io == "workspace",
         functions=tuple(function for function in emitted.functions if function not in library),
         library=library,
@@ -226,7 +233,9 @@ def entry_sources(lowered: Lowered, plans: Iterator[Plan], target: Target, backe
         plan = next(plans)
         sources.append(EntrySource(symbol, plan, *ports(plan.schedule.program, plan, target, options), state))
     if state.nbytes:
-        first = plan_program(initial_program(state), target, backend, options, lambda stage, result: None)
+        first = plan_program(
+            initial_program(state), target, backend, replace(options, page_weights_nbytes=None), lambda stage, result: None
+        )
         laid_out = replace(state, offsets={"state": 0})
         sources.append(EntrySource(f"{lowered.name}_init", first, (), (), laid_out, initialises=True))
     return sources
@@ -347,8 +356,9 @@ def ports(program: Program, plan: Plan, target: Target, options: Options) -> tup
     buffers = [program[name] for name in (*program.inputs, *program.outputs)]
     roles = ["input"] * len(program.inputs) + ["output"] * len(program.outputs)
     texts = [re.sub(r":0$", "", buffer.label) or role for buffer, role in zip(buffers, roles, strict=True)]
+    taken = [pointer.name for pointer in reader()] if options.page_weights_nbytes is not None else []
     made = []
-    for name, buffer in zip(unique_identifiers(texts, "tensor"), buffers, strict=True):
+    for name, buffer in zip(unique_identifiers(texts, "tensor", taken), buffers, strict=True):
         placed = in_workspace(program[program.storage(buffer.name)], options.io)
         offset = plan.offset_of[program.storage(buffer.name)] if placed else None
         align = buffer.dtype.nbytes if target.pointer_bits == 64 else min(4, buffer.dtype.nbytes)
@@ -382,6 +392,7 @@ def describe_entry(source: EntrySource, emitted: EmittedObject, nodes: tuple[Nod
         initialises=source.initialises,
         memory=memory_of(plan, options.io, options.inplace),
         stream=stream,
+        paging=_paging(plan),
     )
 
 
@@ -399,6 +410,16 @@ def check_stack(source: EntrySource, entry: Entry, emitted: EmittedObject, optio
             f"most, {nbytes}, is for {symbol}{''.join(kernels)}",
             hint="allow more with --max-stack, or try another --optimize or --backend",
         )
+
+
+def _paging(plan: Plan) -> Paging | None:
+    """What a run reads, if its weights come in pages."""
+    schedule_ = plan.schedule
+    if schedule_.window is None:
+        return None
+    nbytes = [page_nbytes(schedule_.choices[position].implementation) for position in schedule_.pages]
+    calls = sum(request_of(instruction) is not None for instruction in schedule_.instructions)
+    return Paging(schedule_.window.nbytes, len(nbytes), calls, sum(nbytes))
 
 
 def _stream(source: EntrySource) -> Stream | None:

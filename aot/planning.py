@@ -18,7 +18,9 @@ from aot.lower.check import check_plan
 from aot.lower.division import SMALL_NBYTES, Wish, divide, least_peak, points
 from aot.lower.implementation import Choice, Implementation
 from aot.lower.memory import memory_of
+from aot.lower.pages import without_pages
 from aot.lower.place import plan as place
+from aot.lower.plan import Window
 from aot.lower.pushed import pulled, require_late_outputs
 from aot.lower.schedule import schedule
 from aot.lower.select import (
@@ -32,6 +34,7 @@ from aot.lower.select import (
     without_slower,
 )
 from aot.lower.tradeoff import Goal
+from aot.paging import fit_window
 
 if TYPE_CHECKING:
     from aot.driver import Observer, Options
@@ -101,6 +104,9 @@ def offers(programs: Sequence[Program], backends: Sequence[Backend], target: Tar
     if divides(options):
         found = [with_sums(*each, target, options) for each in zip(programs, every, backends, strict=True)]
         programs, every = [program for program, _ in found], [fields for _, fields in found]
+    if (window := options.page_weights_nbytes) is not None:
+        found = [fit_window(*each, target, window) for each in zip(programs, every, backends, strict=True)]
+        programs, every = [program for program, _ in found], [fields for _, fields in found]
     usual = [offer(program, found, options) for program, found in zip(programs, every, strict=True)]
     limit = constants_limit(programs, target) if options.optimize in ("balanced", "ram") else None
     return Offers(programs, every, usual, Goal(options.optimize, max_constants_nbytes=limit))
@@ -127,8 +133,14 @@ def layer_by_layer(program: Program, choices: tuple[Choice, ...], options: Optio
     """The plan in which every layer runs whole, but for one that takes the rows of an input as they come."""
     scheduled = schedule(program, choices, io=options.io, inplace=options.inplace)
     scheduled = pulled(scheduled) if options.stream_input else scheduled
+    if options.page_weights_nbytes is not None:
+        window = Window(options.page_weights_nbytes, is_thrifty=options.optimize == "ram")
+        scheduled = replace(scheduled, window=window)
     observe("schedule", scheduled)
-    return place(scheduled, io=options.io, inplace=options.inplace)
+    made = place(scheduled, io=options.io, inplace=options.inplace)
+    if fits_workspace(made, options) or not scheduled.window:
+        return made
+    return place(replace(scheduled, window=replace(scheduled.window, is_thrifty=True)), io=options.io, inplace=options.inplace)
 
 
 def tradeoffs(
@@ -202,7 +214,7 @@ def within_shared(
     for plan, chosen, offered in zip(plans, choices, every, strict=True):
         other = plan
         if plan.workspace_nbytes < limit:
-            other = plan_choices(plan.schedule.program, chosen, roomy, observe, offered)
+            other = plan_choices(without_pages(plan.schedule).program, chosen, roomy, observe, offered)
         found.append(other if other.workspace_nbytes <= limit else plan)
     return found
 

@@ -10,8 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-Role = Literal["workspace", "state", "weights"]
-"""workspace: of any content before and after a run. state: kept between runs. weights: read only."""
+Role = Literal["workspace", "state", "weights", "read", "context"]
+"""workspace: of any content before and after a run. state: kept between runs. weights: read only. read: a function that reads weights;
+context: what it is passed."""
+READER = "int (*read)(void *ctx, uint32_t offset, uint32_t size, void *dst)"
+"""The function that reads weights, as a parameter in C."""
 
 
 @dataclass(frozen=True)
@@ -26,6 +29,8 @@ class Pointer:
     @property
     def declaration(self) -> str:
         """The parameter in C."""
+        if self.role == "read":
+            return READER
         return f"{'const ' if self.role == 'weights' else ''}void *{self.name}"
 
 
@@ -41,7 +46,12 @@ def weights(nbytes: int, align: int) -> Pointer:
     return Pointer("weights", nbytes, align, "weights")
 
 
+def reader() -> tuple[Pointer, Pointer]:
+    """The function that reads weights, and its context, which may be anything."""
+    return Pointer("read", 1, 1, "read"), Pointer("ctx", 0, 1, "context")
+
+
 def ordered(pointers: Sequence[Pointer]) -> tuple[Pointer, ...]:
-    """The pointers of an entry as its parameters are: workspaces, the state, the weights."""
-    roles: tuple[Role, ...] = ("workspace", "state", "weights")
+    """The pointers of an entry as its parameters are: workspaces, the state, the weights, or what reads them."""
+    roles: tuple[Role, ...] = ("workspace", "state", "weights", "read", "context")
     return tuple(sorted(pointers, key=lambda pointer: roles.index(pointer.role)))

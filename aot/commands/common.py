@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import sys
 import time
 import zipfile
@@ -41,6 +42,18 @@ class WholeNumber(click.IntRange):
         except ValueError:
             self.fail(f"'{value}' is not a {self.what}.", param, ctx)
         return super().convert(number, param, ctx)
+
+
+class Size(WholeNumber):
+    """Bytes, from `least` on; `16K` and `1M` are multiples of 1024 and of 1024 * 1024."""
+
+    def __init__(self, least: int) -> None:
+        super().__init__(least, "bytes")
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        found = re.fullmatch(r"([0-9]+)([KMkm])", str(value))
+        scaled = int(found[1]) << (10 if found[2] in "Kk" else 20) if found else value
+        return super().convert(scaled, param, ctx)
 
 
 def compile_options(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -114,6 +127,12 @@ def compile_options(function: Callable[..., Any]) -> Callable[..., Any]:
             "--stream-input",
             is_flag=True,
             help="The input image comes row by row (NAME_begin, NAME_push_rows, NAME_end), and is stored nowhere as a whole.",
+        ),
+        click.option(
+            "--page-weights",
+            metavar="SIZE",
+            type=Size(1),
+            help="Weights come in pages through a function of the firmware's, at most SIZE bytes (16K, 1M) at once.",
         ),
         click.option("--pic", is_flag=True, help="Position-independent code."),
         click.option(
@@ -189,6 +208,7 @@ class Request:
     max_stack: int
     share_workspace: bool
     stream_input: bool
+    page_weights: int | None
     pic: bool
     fuse: bool
     inplace: bool
@@ -216,6 +236,7 @@ class Request:
             max_stack_nbytes=self.max_stack,
             share_workspace=self.share_workspace,
             stream_input=self.stream_input,
+            page_weights_nbytes=self.page_weights,
             position_independent=self.pic,
             fuse=self.fuse,
             inplace=self.inplace,

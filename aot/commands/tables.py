@@ -63,6 +63,7 @@ def print_bundle(bundle: Bundle, paths: Sequence[Path]) -> None:
     rows = [
         ("code", bundle.code_nbytes),
         ("weights and tables" + (" (separate)" if bundle.weights is not None else ""), bundle.weights_nbytes),
+        *([("weights, in a file that nothing has to address", len(bundle.pages))] if bundle.pages is not None else []),
     ]
     if bundle.models:
         what = "workspace, which the models share" if bundle.shares_workspace else "workspaces of all models together"
@@ -76,6 +77,8 @@ def print_bundle(bundle: Bundle, paths: Sequence[Path]) -> None:
             (f"{entry.symbol}: workspace (lower bound {entry.lower_bound_nbytes})", entry.workspace_nbytes),
             (f"{entry.symbol}: stack, at most", entry.stack_nbytes),
         ]
+        if entry.paging:
+            rows.append((f"{entry.symbol}: weights, read through the caller's function in each run", entry.paging.read_nbytes))
         if not bundle.io_in_workspace:
             rows.append(
                 (f"{entry.symbol}: inputs and outputs, the caller's", sum(port.nbytes for port in (*entry.inputs, *entry.outputs)))

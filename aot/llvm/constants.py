@@ -13,6 +13,8 @@ from llvmlite import ir
 
 from aot.errors import InternalError
 from aot.llvm.types import I8, I64, Value
+from aot.lower.implementation import Implementation
+from aot.lower.pages import page_layout
 from aot.lower.program import Buffer
 
 BLOCK_ALIGN = 8
@@ -20,11 +22,12 @@ BLOCK_ALIGN = 8
 
 
 class Pool:
-    """Constants of one bundle, in order of first use."""
+    """Constants of one bundle, in order of first use. paged: those that the caller reads for the entries, page by page."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.bytes = bytearray()
+        self.paged = bytearray()
         self.offsets: dict[tuple[bytes, int], int] = {}
         self.variable: Any = None
 
@@ -36,6 +39,19 @@ class Pool:
             self.offsets[key] = len(self.bytes)
             self.bytes += key[0]
         return self.offsets[key]
+
+    def page(self, one: Implementation) -> tuple[int, int]:
+        """Where an implementation's page lies in the file of pages: offset and bytes. Equal pages are there once."""
+        offsets, nbytes, align = page_layout(one)
+        page = bytearray(nbytes)
+        for constant in one.constants:
+            page[offsets[constant.name] : offsets[constant.name] + constant.nbytes] = content(constant)
+        key = (bytes(page), -align)
+        if key not in self.offsets:
+            self.paged += bytes(-len(self.paged) % align)
+            self.offsets[key] = len(self.paged)
+            self.paged += page
+        return self.offsets[key], nbytes
 
     def wanted_align(self, buffer: Buffer) -> int:
         align = max(4, buffer.align, buffer.dtype.nbytes)

@@ -1,7 +1,7 @@
 """The entry function: checks the caller's pointers, then calls each step's kernel with addresses that are constants plus a pointer.
 
 Enters: an entry's source, its layout, the kernels' symbols. Leaves: the function
-`int SYMBOL(inputs..., outputs..., void *workspace[, void *state][, const void *weights])`.
+`int SYMBOL(inputs..., outputs..., void *workspace[, void *state][, const void *weights][, int (*read)(...), void *ctx])`.
 Invariant: nothing is read or written before all checks have passed; after a kernel that failed nothing more is.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from llvmlite import ir
@@ -19,6 +20,7 @@ from aot.llvm.constants import Pool, offset_pointer
 from aot.llvm.runs import PAUSE, Numbers, Run, emit_run, find_run
 from aot.llvm.types import I8, I32, POINTER, Builder, Value, known_integer
 from aot.lower.blocks import blocks, ends
+from aot.lower.implementation import request_of
 
 if TYPE_CHECKING:
     from aot.llvm.layout import Layout, Place
@@ -27,7 +29,9 @@ if TYPE_CHECKING:
     from aot.lower.program import Buffer
 
 _FIRST = I32(0)
-NULL_POINTER, MISALIGNED_POINTER, CUSTOM_FAILED, WRONG_ROWS = -1, -2, -3, -4
+NULL_POINTER, MISALIGNED_POINTER, CUSTOM_FAILED, WRONG_ROWS, READ_FAILED = -1, -2, -3, -4, -5
+_READ = ir.FunctionType(I32, [POINTER, I32, I32, POINTER])
+"""`int read(void *ctx, uint32_t offset, uint32_t size, void *dst)`: the caller's; other than 0 ends the run."""
 
 
 def build_entry(
@@ -78,6 +82,18 @@ def return_if(builder: Builder, condition: Value, code: int) -> None:
         builder.ret(I32(code))
 
 
+@dataclass(frozen=True)
+class _Callee:
+    """A pointer that is called as a function of this type: llvmlite takes none without."""
+
+    pointer: Value
+    function_type: ir.FunctionType
+    type: ir.PointerType = POINTER
+
+    def get_reference(self) -> str:
+        return self.pointer.get_reference()
+
+
 class Arguments:
     """Addresses of buffers inside an entry."""
 
@@ -93,11 +109,24 @@ class Arguments:
         implementation = self.layout.implementations[steps[0].position]
         arguments = [self._address(places, number) for places in zip(*map(self.layout.arguments, steps), strict=True)]
         scratch = [arguments.pop()] if implementation.scratch_nbytes else []
-        constants = [self._constant(constant) for constant in implementation.constants]
+        constants = [self._constant(constant, steps[0].position) for constant in implementation.constants]
         rows = [self.numbers.at(values, number) for values in _rows(steps)]
         result = self.builder.call(kernel, [*arguments, *constants, *scratch, *rows])
         if result.type == I32:
             return_if(self.builder, self.builder.icmp_signed("!=", result, I32(0)), CUSTOM_FAILED)
+
+    def ask(self, step: Step) -> None:
+        """Ask the caller for the page that this step is for, or, with no bytes, for nothing but that the last one be there."""
+        one = self.layout.implementations[step.position]
+        request = request_of(one.instruction)
+        assert request is not None
+        offset = nbytes = 0
+        target: Value = ir.Constant(POINTER, None)
+        if request.position is not None:
+            offset, nbytes = self.pool.page(self.layout.plan.schedule.choices[request.position].implementation)
+            target = self._address(self.layout.arguments(step))
+        result = self.builder.call(_Callee(self.pointers["read"], _READ), [self.pointers["ctx"], I32(offset), I32(nbytes), target])
+        return_if(self.builder, self.builder.icmp_signed("!=", result, I32(0)), READ_FAILED)
 
     def loop(self, run: Run, call: Callable[[int, Value], None], begin: Callable[[Value], Value] = lambda entry: entry) -> None:
         """Make a run's calls. begin: as for `emit_run`."""
@@ -108,7 +137,7 @@ class Arguments:
             places = zip(*map(self.layout.arguments, steps), strict=True)
             for values in (*map(_offsets, places), *_rows(steps)):
                 self.numbers.add(values)
-        emit_run(self.numbers, run, self._constant, self.pointers, {*used, "workspace", "weights"}, call, begin)
+        emit_run(self.numbers, run, self._constant, self.pointers, {*used, "workspace", "weights", "read", "ctx"}, call, begin)
 
     def flag(self, name: str) -> Value:
         """A bool buffer of one element, as i1."""
@@ -132,7 +161,10 @@ class Arguments:
                 address = self.builder.gep(address, [self.builder.mul(turn, I32(step))], inbounds=True, source_etype=I8)
         return address
 
-    def _constant(self, constant: Buffer) -> Value:
+    def _constant(self, constant: Buffer, position: int | None = None) -> Value:
+        offset = None if position is None else self.layout.in_page(position, constant.name)
+        if offset is not None:
+            return offset_pointer(self.builder, self.pointers["workspace"], offset)
         return offset_pointer(self.builder, self._block(), self.pool.add(constant))
 
     def _block(self) -> Value:
@@ -189,6 +221,9 @@ class _Flow:
             number += 1
 
     def _call(self, steps: Sequence[Step], number: Value) -> None:
+        if steps[0].position not in self.symbols:
+            self.arguments.ask(steps[0])
+            return
         self.arguments.call(self.module.globals[self.symbols[steps[0].position]], steps, number)
 
     def _find_runs(self) -> dict[int, Run]:

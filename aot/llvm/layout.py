@@ -15,6 +15,7 @@ from aot.errors import CompileError, InternalError
 from aot.graph.primitive import loads_of
 from aot.llvm.scattered import table_of_rows, with_tables
 from aot.lower.implementation import Rows
+from aot.lower.pages import page_layout
 from aot.lower.plan import scratch_name
 from aot.lower.rows import divided_alike, row_nbytes, step_rows
 
@@ -80,6 +81,8 @@ class Layout:
     def _implementation(self, position: int) -> Implementation:
         """The implementation as it is emitted: with tables of scattered rows; undivided where all its rows are one step."""
         chosen = self.plan.schedule.choices[position].implementation
+        if chosen.page:
+            chosen = replace(chosen, reads=tuple(name for name in chosen.reads if name != chosen.page))
         if len(self.steps[position]) == 1:
             chosen = replace(chosen, rows=Rows())
         return with_tables(chosen, {name: self._offsets(name) for name in self._tables(position, chosen)})
@@ -140,6 +143,12 @@ class Layout:
         if owner in self.state:
             return Place("state", self.state[owner], nbytes, *part)
         raise InternalError(f"%{name} has no place in the plan")
+
+    def in_page(self, position: int, constant: str) -> int | None:
+        """The offset in the workspace of a constant that comes in a page; None for one that does not."""
+        chosen = self.plan.schedule.choices[position].implementation
+        offset = page_layout(chosen)[0].get(constant) if chosen.page else None
+        return None if offset is None else self.plan.offset_of[chosen.page] + offset
 
     def scratch(self, position: int) -> Place:
         """Where the scratch memory of the implementation at this position lies."""

@@ -27,12 +27,13 @@ from aot.llvm.routines import complete
 from aot.llvm.stack import Depth, deepest
 from aot.llvm.stream import build_stream, stream_functions
 from aot.lower.pushed import pushed_buffer
-from aot.pointers import Pointer, ordered, state, weights, workspace
+from aot.pointers import Pointer, ordered, reader, state, weights, workspace
 
 if TYPE_CHECKING:
     from aot.bundle import Port
     from aot.lower.implementation import Style
     from aot.lower.plan import Plan
+    from aot.lower.program import Buffer
     from aot.lower.state import StateLayout
     from aot.target import Target
 
@@ -69,6 +70,11 @@ class EntrySource:
         return stream_functions(self.prefix) if self.pushes else (self.symbol,)
 
     @property
+    def has_pages(self) -> bool:
+        """Whether the entry takes a function that reads weights, and its context."""
+        return self.plan.schedule.window is not None
+
+    @property
     def has_state(self) -> bool:
         """Whether the entry takes a pointer to the state: if its Program has a variable."""
         return self.initialises or any(buffer.role == "state" for buffer in self.plan.schedule.program.buffers)
@@ -81,7 +87,8 @@ class EntrySource:
     def pointers(self, separate: bool) -> tuple[Pointer, ...]:
         """What it is passed besides its ports. separate: the weights are not in the object."""
         kept = (state(self.state.nbytes, self.state.align),) if self.has_state and self.state else ()
-        return ordered((*self.workspaces, *kept, *(weights(1, BLOCK_ALIGN),) * separate))
+        pages = reader() if self.has_pages else ()
+        return ordered((*self.workspaces, *kept, *(weights(1, BLOCK_ALIGN),) * separate, *pages))
 
 
 @dataclass(frozen=True)
@@ -89,6 +96,7 @@ class EmittedObject:
     """The object and what was measured on it. `layer_symbols`: by entry symbol; `stack`: by global function.
 
     code_nbytes, weights_nbytes: what code, and weights with tables, take in flash. weights: the block, if it is not in the object.
+    pages: the file that the caller reads weights from; None where they do not come in pages.
     function_nbytes: code size of each function. stack: bound over all call paths of the entry, its own frame included.
     functions: C functions that the firmware, or a library, must provide, sorted (their stack is not counted).
     """
@@ -97,6 +105,7 @@ class EmittedObject:
     code_nbytes: int
     weights_nbytes: int
     weights: bytes | None
+    pages: bytes | None
     layer_symbols: Mapping[str, tuple[str, ...]]
     stack: Mapping[str, Depth]
     functions: tuple[str, ...] = ()
@@ -139,6 +148,7 @@ def emit_bundle(
         code_nbytes=text_nbytes,
         weights_nbytes=data_nbytes + (len(block) if assembly.separate else 0),
         weights=block if assembly.separate else None,
+        pages=bytes(assembly.pool.paged) if any(source.has_pages for source in sources) else None,
         layer_symbols=layers,
         stack={symbol: deepest(symbol, finished.calls, finished.emission.frames, target) for symbol in exported},
         functions=functions,
@@ -173,7 +183,8 @@ class _Assembly:
     def _kernel(self, symbol: str, position: int, plan: Plan, layout: Layout) -> None:
         implementation = layout.implementations[position]
         for constant in implementation.constants:
-            self.pool.add(constant)
+            if layout.in_page(position, constant.name) is None:
+                self.pool.add(constant)
         function = KernelFunction(
             self.styles[implementation.style],
             symbol,
@@ -191,8 +202,14 @@ class _Assembly:
 
     def _alignment(self, position: int, layout: Layout) -> dict[str, int]:
         implementation = layout.implementations[position]
-        known = {constant.name: self.pool.align(constant) for constant in implementation.constants}
+        known = {constant.name: self._constant_align(position, layout, constant) for constant in implementation.constants}
         return {name: known.get(name) or layout.align(name, position) for name in parameter_names(implementation)}
+
+    def _constant_align(self, position: int, layout: Layout, constant: Buffer) -> int:
+        offset = layout.in_page(position, constant.name)
+        if offset is None:
+            return self.pool.align(constant)
+        return min(layout.plan.align, offset & -offset) if offset else layout.plan.align
 
     @property
     def ordered(self) -> bool:

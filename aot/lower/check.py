@@ -17,6 +17,7 @@ from aot.errors import InternalError
 from aot.graph.expr import Affine, Load
 from aot.graph.primitive import Call, Control, Map, store_of
 from aot.lower.blocks import loops, trace
+from aot.lower.implementation import request_of
 from aot.lower.plan import PROGRESS, PROGRESS_NBYTES, scratch_name
 from aot.lower.rows import row_count, row_nbytes, step_rows
 
@@ -61,6 +62,7 @@ class _Replay:
         for name in self.program.inputs:
             self.written[name] = np.ones(self.program[name].nbytes, bool)
             self.mark(name, range(self.program[name].nbytes), self.written[name])
+        self.arriving: list[str] = []
         self.trace = tuple(trace(plan.schedule.instructions))
         self.local = self._local()
         self.ends = self._ends()
@@ -140,6 +142,11 @@ class _Replay:
         """
         chosen = self.plan.schedule.implementation(step)
         where = f"step {number} ({chosen.kernel})"
+        if request_of(chosen.instruction) is not None:
+            self.ask(chosen, where)
+            return
+        if self.plan.schedule.window is not None and chosen.constants and not chosen.page:
+            raise InternalError(f"{where}: its constants are in no page")
         reads, writes = self.storages(chosen.reads), self.storages(chosen.writes)
         rows = {name: self.bytes_of(step, name) for name in dict.fromkeys((*reads, *writes))}
         for name in reads:
@@ -156,6 +163,19 @@ class _Replay:
             self.written[name][span.start : span.stop] |= now
         for name in self.ends.get(number, ()):
             self.written.pop(name, None)
+
+    def ask(self, chosen: Implementation, where: str) -> None:
+        """A request: the page that was asked for last has come; the bytes of the new one are its own, but not written yet."""
+        for name in self.arriving:
+            self.written[name] = np.ones(self.program[name].nbytes, bool)
+        self.arriving = list(chosen.writes)
+        for name in chosen.writes:
+            span = range(self.program[name].nbytes)
+            self.mark(name, span, np.ones(len(span), bool))
+        held = {*self.plan.schedule.pages.values()} & {*self.written, *self.arriving}
+        window = self.plan.schedule.window.nbytes if self.plan.schedule.window else 0
+        if (nbytes := sum(self.program[name].nbytes for name in held)) > window:
+            raise InternalError(f"{where}: {nbytes} bytes of pages at once, more than the window of {window}")
 
     def bytes_of(self, step: Step, name: str) -> range:
         """The bytes of a storage that a step touches: all of them, or those of some rows."""

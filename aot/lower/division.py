@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from aot.graph.primitive import Control
 from aot.lower.lean import Variants, divided_instructions
+from aot.lower.pages import fits_window, without_pages
 from aot.lower.place import plan
 from aot.lower.segments import Divisions, Segments, expected_instructions, scheduled
 from aot.lower.streaming import Layers
@@ -61,7 +62,7 @@ class Ways:
     """How the layers of a plan may be divided: with the variants that they have, or from the leanest ones on."""
 
     def __init__(self, whole: Plan, io: Io, inplace: bool, others: Sequence[Sequence[Implementation]]) -> None:
-        self.schedule, self.inplace = whole.schedule, inplace
+        self.schedule, self.inplace = without_pages(whole.schedule), inplace
         self.io: Io = io
         chosen = Divisions(layers_of(self.schedule, io, inplace))
         self.variants = Variants(chosen.layers, others)
@@ -78,9 +79,10 @@ class Ways:
         fitting = [way for way in self.found if way.peak_nbytes <= wish.limit_nbytes]
         return sorted(fitting, key=lambda way: way.instructions) or sorted(self.found, key=lambda way: way.peak_nbytes)
 
-    def placed(self, way: Way) -> Plan:
-        changed = _with_choices(self.schedule, way.layers)
-        return plan(scheduled(changed, way.layers, way.segments), self.io, self.inplace)
+    def placed(self, way: Way) -> Plan | None:
+        """None where the pages of layers that run together do not fit into the window."""
+        changed = scheduled(_with_choices(self.schedule, way.layers), way.layers, way.segments)
+        return plan(changed, self.io, self.inplace) if fits_window(changed) else None
 
 
 def divide(whole: Plan, wish: Wish, io: Io, inplace: bool, others: Sequence[Sequence[Implementation]] = ()) -> Plan:
@@ -96,6 +98,8 @@ def divide(whole: Plan, wish: Wish, io: Io, inplace: bool, others: Sequence[Sequ
             continue
         tried += 1
         placed = ways.placed(way)
+        if placed is None:
+            continue
         if wish.limit_nbytes is not None and placed.workspace_nbytes <= wish.limit_nbytes:
             return placed
         worth = ways.worth(way, placed.workspace_nbytes)
@@ -111,7 +115,7 @@ def points(whole: Plan, io: Io, inplace: bool, others: Sequence[Sequence[Impleme
     ways = Ways(whole, io, inplace, others)
     lowest = sorted(ways.found, key=lambda way: (way.peak_nbytes, way.instructions))
     useful = [way for at, way in enumerate(lowest) if all(way.instructions < before.instructions for before in lowest[:at])]
-    every = (whole, *map(ways.placed, useful[:MOST_POINTS]))
+    every = (whole, *(placed for way in useful[:MOST_POINTS] if (placed := ways.placed(way)) is not None))
     kept: list[Plan] = []
     for each in sorted(every, key=lambda one: (expected_instructions(one.schedule), one.workspace_nbytes)):
         if not kept or each.workspace_nbytes < kept[-1].workspace_nbytes:
@@ -130,7 +134,8 @@ def _with_choices(schedule: Schedule, layers: Layers) -> Schedule:
 def layers_of(schedule: Schedule, io: Io, inplace: bool) -> Layers:
     """The layers of a schedule, in the order in which they begin."""
     order = list(dict.fromkeys(step.position for step in schedule.steps))
-    return Layers(schedule.program, [choice.implementation for choice in schedule.choices], order, io, inplace)
+    chosen = [choice.implementation for choice in schedule.choices]
+    return Layers(schedule.program, chosen, order, io, inplace, schedule.window and schedule.window.nbytes)
 
 
 def _can_divide(whole: Plan) -> bool:

@@ -71,7 +71,7 @@ def _group(layer: Contract, number: int, source: str) -> Contract | None:
     assert geometry is not None
     depth, each = geometry.input[3] // geometry.groups, geometry.output[3] // geometry.groups
     by = (axis(0), axis(1), axis(2), fixed(number), *(axis(old) for old in range(3, 7)))
-    found = _rebased(layer, by, (*layer.space[:3], each), layer.window)
+    found = rebased(layer, by, (*layer.space[:3], each), layer.window)
     if found is None:
         return None
     left = replace(found.left, buffer=source, index=(*found.left.index[:3], axis(6)))
@@ -84,12 +84,12 @@ def _depthwise(layer: Contract) -> Contract | None:
     """The layer whose groups have a single input channel each: its last axis, of one input channel, goes."""
     geometry = layer.geometry
     assert geometry is not None
-    found = _rebased(layer, (*(axis(old) for old in range(7)), fixed(0)), layer.space, layer.window[:2])
+    found = rebased(layer, (*(axis(old) for old in range(7)), fixed(0)), layer.space, layer.window[:2])
     each = geometry.output[3] // geometry.groups
     return None if found is None else replace(found, geometry=replace(geometry, kind="depthwise", groups=1, multiplier=each))
 
 
-def _rebased(layer: Contract, by: Index, space: tuple[int, ...], window: tuple[int, ...]) -> Contract | None:
+def rebased(layer: Contract, by: Index, space: tuple[int, ...], window: tuple[int, ...]) -> Contract | None:
     """The layer over other axes: each old one k is `by[k]`."""
     extents = (*space, *window)
     left, right = rebase_load(layer.left, by, extents), rebase_load(layer.right, by, extents)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from aot.graph.primitive import Contract, Primitive
+from aot.graph.primitive import Call, Contract, Control, Primitive
 from aot.lower.fuse import LOWER_PASSES, LowerPass, LowerPasses
 
 if TYPE_CHECKING:
@@ -59,6 +59,19 @@ class Cost:
 
 
 @dataclass(frozen=True)
+class Request:
+    """What a Call asks the caller of the entry for (`pages.py`): the constants of the implementation at this position; or (None) for
+    nothing but that those which were asked for last be there."""
+
+    position: int | None = None
+
+
+def request_of(instruction: Primitive) -> Request | None:
+    """What an instruction asks for; None for one that asks for nothing."""
+    return instruction.attributes if isinstance(instruction, Call) and isinstance(instruction.attributes, Request) else None
+
+
+@dataclass(frozen=True)
 class Implementation:
     """One instruction's code-to-be.
 
@@ -70,6 +83,7 @@ class Implementation:
     a step may touch several rows that do not follow each other in memory: it then gets a table of their addresses.
     cost: what the kernel's author expects of it, for choosing among several; None: nothing is known. variant: what tells it from
     the kernel's other implementations of the instruction. is_frugal: it gives up speed for flash, and is there only where flash is short.
+    page: the buffer, one of `reads`, that holds the constants while it runs (empty: they can be addressed where they are kept).
     emit(function): fills the function's body; `function` is `aot.llvm.emission.KernelFunction`.
     """
 
@@ -90,6 +104,12 @@ class Implementation:
     cost: Cost | None = None
     variant: str = ""
     is_frugal: bool = False
+    page: str = ""
+
+    @property
+    def computes(self) -> bool:
+        """Whether it has code of its own: all but control flow and requests for pages."""
+        return not isinstance(self.instruction, Control) and request_of(self.instruction) is None
 
     @property
     def constants_nbytes(self) -> int:

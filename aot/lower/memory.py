@@ -11,7 +11,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from aot.graph.primitive import Control
 from aot.lower.arrange import needed_nbytes
 from aot.lower.lifetime import live_nbytes, merged
 from aot.lower.pieces import pieces
@@ -132,7 +131,7 @@ def _peak(plan: Plan, io: Io, inplace: bool) -> Peak | None:
     needed, held = _by_rows(schedule, io, inplace) if schedule.by_rows else _whole(plan)
     if not any(needed) or not schedule.kernel_steps:
         return None
-    computing = [n for n, step in enumerate(schedule.steps) if not isinstance(schedule.implementation(step).instruction, Control)]
+    computing = [n for n, step in enumerate(schedule.steps) if schedule.implementation(step).computes]
     worst = max(computing, key=lambda step: (needed[step] if step < len(needed) else 0, -step))
     step, everything = schedule.steps[worst], held(worst)
     count = schedule.implementation(step).rows.count

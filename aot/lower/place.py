@@ -11,9 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from aot.lower.arrange import arrange
+from aot.lower.arrange import arrange, needed_nbytes
 from aot.lower.inplace import needed_takeovers, possible_takeovers
-from aot.lower.lifetime import largest_live_nbytes, lifetimes, merged, owner
+from aot.lower.lifetime import largest_live_nbytes, lifetimes, live_nbytes, merged, owner
+from aot.lower.pages import with_pages, without_pages
 from aot.lower.pieces import pieces
 from aot.lower.plan import Lifetime, Plan, row_name
 from aot.lower.rows import row_count
@@ -35,6 +36,8 @@ def plan(schedule: Schedule, io: Io = "caller", inplace: bool = True, align: int
     Tries no in-place at all, all that implementations allow, and only what lowers the peak; keeps the smallest, in that order.
     `lower_bound_nbytes` is the largest sum of live bytes with every permitted in-place.
     """
+    if schedule.window is not None:
+        schedule = _paged(without_pages(schedule), io, inplace, align)
     if schedule.by_rows:
         return plan_rows(schedule, io, inplace, align)
     lives = lifetimes(schedule, io, align)
@@ -49,6 +52,22 @@ def plan(schedule: Schedule, io: Io = "caller", inplace: bool = True, align: int
     offsets = tuple((life.name, best.offsets[owner(life.name, takes_over)]) for life in lives)
     bound = largest_live_nbytes(merged(lives, possible))
     return Plan(schedule, lives, offsets, best.nbytes, bound, tuple(takes_over.items()), best.method, align)
+
+
+def _paged(schedule: Schedule, io: Io, inplace: bool, align: int) -> Schedule:
+    """The schedule with pages for its constants."""
+    if schedule.window is None or not schedule.window.is_thrifty:
+        return with_pages(schedule)
+    late = with_pages(schedule, [0] * len(schedule.steps))
+    if late.by_rows:
+        found, shares = pieces(late, io, late.scattered, align)
+        needed = needed_nbytes(found, shares if inplace else ())
+    else:
+        lives = lifetimes(late, io, align)
+        needed = live_nbytes(merged(lives, possible_takeovers(late, lives, io) if inplace else {}))
+    own = [nbytes for step, nbytes in zip(late.steps, needed) if step.position < len(schedule.choices)]
+    peak = max(needed, default=0)
+    return with_pages(schedule, [peak - nbytes for nbytes in own] + [peak] * (len(schedule.steps) - len(own)))
 
 
 def plan_rows(schedule: Schedule, io: Io, inplace: bool, align: int) -> Plan:

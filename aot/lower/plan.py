@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from aot.graph.primitive import Control
 from aot.lower.implementation import Choice, Implementation
 from aot.lower.rows import step_rows
 
@@ -35,16 +34,27 @@ class Step:
 
 
 @dataclass(frozen=True)
+class Window:
+    """Memory for pages of constants: at most so many bytes at once. is_thrifty: a page is asked for while the layer before it runs only
+    where that takes no more workspace than there is anyway."""
+
+    nbytes: int
+    is_thrifty: bool = False
+
+
+@dataclass(frozen=True)
 class Schedule:
     """A Program, one choice for each instruction, and the steps in execution order. Layer by layer is one step an instruction.
 
-    scattered: storages whose rows get an address each, when layers run by rows.
+    scattered: storages whose rows get an address each, when layers run by rows. window: where constants come in pages, what these may
+    take (`pages.py`).
     """
 
     program: Program
     choices: tuple[Choice, ...]
     steps: tuple[Step, ...]
     scattered: frozenset[str] = frozenset()
+    window: Window | None = None
 
     @property
     def by_rows(self) -> bool:
@@ -61,8 +71,13 @@ class Schedule:
 
     @property
     def kernel_steps(self) -> tuple[Step, ...]:
-        """The steps that compute something: all but control flow."""
-        return tuple(step for step in self.steps if not isinstance(self.implementation(step).instruction, Control))
+        """The steps that compute something: all but control flow and requests for pages."""
+        return tuple(step for step in self.steps if self.implementation(step).computes)
+
+    @property
+    def pages(self) -> Mapping[int, str]:
+        """The buffer with the constants of each implementation that finds them in a page, by position."""
+        return {number: choice.implementation.page for number, choice in enumerate(self.choices) if choice.implementation.page}
 
     @property
     def kernel_positions(self) -> tuple[int, ...]:

@@ -11,18 +11,19 @@ The peak of a division is the largest of its segments' peaks, so the least peak 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import inf, prod
 from typing import TYPE_CHECKING
 
 from aot.graph.primitive import Call, Control
-from aot.lower.plan import Schedule, Step
+from aot.lower.plan import Step
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
     from aot.lower.implementation import Implementation
+    from aot.lower.plan import Schedule
     from aot.lower.streaming import Layers, Walk
 
 MAX_STEPS = 2_000_000
@@ -173,7 +174,7 @@ def scheduled(schedule: Schedule, layers: Layers, segments: Segments) -> Schedul
             touches = layers.layers[number].steps[at]
             steps.append(Step(layers.order[number], touches.y0, touches.y1))
     scattered = frozenset(one.name for number, one in enumerate(layers.storages) if _scatters(layers, number, by_rows))
-    return Schedule(schedule.program, schedule.choices, tuple(steps), scattered)
+    return replace(schedule, steps=tuple(steps), scattered=scattered)
 
 
 def _scatters(layers: Layers, number: int, by_rows: Collection[int]) -> bool:

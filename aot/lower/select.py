@@ -109,6 +109,8 @@ def without_slower(fields: Sequence[Field]) -> tuple[Field, ...]:
 def _slower_apart(field: Field) -> dict[str, Any]:
     first = field.candidates[0]
     slower = {id(one) for one in field.candidates if one.is_frugal or _is_slower(one, first)}
+    if len(slower) == len(field.candidates):  # a limit left frugal ones alone
+        return {}
     kept = tuple(one for one in field.candidates if id(one) not in slower)
     out = tuple((one, "slower, for the sake of less code") for one in field.candidates if id(one) in slower)
     return {"candidates": kept, "excluded": (*field.excluded, *out)}

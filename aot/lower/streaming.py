@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import copy
 import itertools
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from aot.graph.primitive import Call, Control
 from aot.lower.lifetime import in_workspace
+from aot.lower.pages import page_nbytes
 from aot.lower.rows import instruction_rows, row_count, row_nbytes, step_rows
 
 if TYPE_CHECKING:
@@ -79,12 +80,19 @@ class Walk:
 
 
 class Layers:
-    """The layers of a straight-line Program in an order, and the storages between them."""
+    """The layers of a straight-line Program in an order, and the storages between them. window_nbytes: of the pages that their constants
+    come in, if they do."""
 
     def __init__(
-        self, program: Program, chosen: Sequence[Implementation], order: Sequence[int], io: Io, inplace: bool = True
+        self,
+        program: Program,
+        chosen: Sequence[Implementation],
+        order: Sequence[int],
+        io: Io,
+        inplace: bool = True,
+        window_nbytes: int | None = None,
     ) -> None:
-        self.program, self.order, self.inplace = program, tuple(order), inplace
+        self.program, self.order, self.inplace, self.window_nbytes = program, tuple(order), inplace, window_nbytes
         self.storages: list[Storage] = []
         self.number: dict[str, int] = {}
         for buffer in program.buffers:
@@ -170,7 +178,14 @@ class Layers:
         """Bytes alive while a layer runs undivided."""
         layer, storages = self.layers[number], self.storages
         new = sum(storages[s].rows * storages[s].nbytes for s, _, _ in layer.whole.writes if storages[s].first == number)
-        return self.alive_nbytes(number) + new - self._saved_whole(number) + layer.implementation.scratch_nbytes
+        pages = self.pages_nbytes(number, number + 1)
+        return self.alive_nbytes(number) + new - self._saved_whole(number) + layer.implementation.scratch_nbytes + pages
+
+    def pages_nbytes(self, first: int, end: int) -> int:
+        """Bytes of the pages that layers [first, end) need while they run together."""
+        if self.window_nbytes is None:
+            return 0
+        return sum(page_nbytes(layer.implementation) for layer in self.layers[first:end])
 
     def _saved_whole(self, number: int) -> int:
         """Bytes that the output shares with an input that it takes over as a whole."""
@@ -187,14 +202,18 @@ class Layers:
 
     def walk(self, first: int, end: int, limit: int = 1 << 60) -> tuple[Walk | None, int]:
         """Layers [first, end) as one segment, row by row, and the steps that were tried for it; None once more than `limit` bytes are
-        alive, or where a layer can't be divided.
+        alive, where a layer can't be divided, or where the window is too small for their pages.
 
         A single layer is divided in its steps, too.
         """
         if any(not self.layers[number].splits for number in range(first, end - 1)):
             return None, 1
-        walker = _Walker(self, first, end, limit)
-        return walker.walk(), len(walker.order)
+        pages = self.pages_nbytes(first, end)
+        if self.window_nbytes is not None and pages > self.window_nbytes:
+            return None, 1
+        walker = _Walker(self, first, end, limit - pages)
+        walk = walker.walk()
+        return walk and replace(walk, peak_nbytes=walk.peak_nbytes + pages), len(walker.order)
 
 
 def _rises(steps: Sequence[Touches]) -> bool:

@@ -19,8 +19,10 @@ from aot.bundle import Bundle, Entry
 from aot.errors import CompileError, InternalError
 from aot.run import memory
 from aot.run.hooks import Watch, compiled_hooks
-from aot.run.layout import SAVED, Grid, Layout, check_return, check_stack, describe_layer, lay_out, owners_of
-from aot.run.memory import ROWS, Call, Placed
+from aot.run.layout import NO_OTHERS, SAVED, Grid, Layout, check_return, check_stack, describe_layer, lay_out, owners_of
+from aot.run.memory import CONTEXT, READ, ROWS, Call, Placed
+from aot.run.reader import CONTEXT as CONTEXT_VALUE
+from aot.run.reader import Reader
 from aot.run.recorder import Recorder, compiled_recorder
 from aot.run.result import RunResult
 from aot.run.trace import Trace, Tracing
@@ -29,6 +31,9 @@ from aot.target import Target
 # Everything below 0x40000000: beyond it a Cortex-M has peripherals, from which it executes nothing.
 _GRID = Grid(code=(0x10_0000, 0x2000_0000), ram=(0x2000_0000, 0x4000_0000), page=4096, gap=64 * 1024)
 _STOP = 0x1000
+_READ_AT = _STOP + 0x10
+_READS = {READ: _READ_AT | 1, CONTEXT: CONTEXT_VALUE}
+_RETURN = b"\x70\x47"  # bx lr
 _CHECKED = 3_000_000  # instructions whose accesses' alignment is checked, which slows them down tenfold
 
 
@@ -44,9 +49,12 @@ def run(
 
     def machine(at_end: bool, seed: int, guard: int, astray: bool = False) -> _Machine:
         regions, calls = memory.arguments(bundle, entry, inputs, seed, push_rows)
-        passed = calls[-1].arguments
-        layout = lay_out(bundle, entry, regions, _GRID, at_end=at_end, guard=guard, astray=astray, passed=passed)
-        return _Machine(unicorn, bundle.target, entry, layout, limit, calls, at_end)
+        passed, others = calls[-1].arguments, _READS if entry.paging else NO_OTHERS
+        layout = lay_out(bundle, entry, regions, _GRID, at_end=at_end, guard=guard, astray=astray, passed=passed, others=others)
+        made = _Machine(unicorn, bundle.target, entry, layout, limit, calls, at_end)
+        if entry.paging:
+            made.read_pages(bundle)
+        return made
 
     machines = (machine(True, 1, 0xA5), machine(False, 2, 0x3C))
     machines[0].record(tracing)
@@ -60,7 +68,9 @@ def run(
     memory.same_outputs(entry, first, second)
     stack = max(each.stack_peak() for each in machines)
     check_stack(entry, stack)
-    return RunResult(first, machines[0].instructions, stack, machines[0].per_layer(), "unicorn", trace=machines[0].trace())
+    read_nbytes = machines[0].reader.nbytes if machines[0].reader else None
+    figures = machines[0].instructions, stack, machines[0].per_layer()
+    return RunResult(first, *figures, "unicorn", trace=machines[0].trace(), read_nbytes=read_nbytes)
 
 
 def _unicorn() -> ModuleType:
@@ -97,6 +107,7 @@ class _Machine:
         self._fault: tuple[int, int, int] | None = None
         self._recorder: Recorder | None = None
         self._tracing: Tracing = "none"
+        self.reader: Reader | None = None
         self._fpu = "fpu" in target.has
         self._owners = owners_of(entry)
         self._watch = Watch(layout.image, self._owners, limit, "unaligned" in target.has)
@@ -117,6 +128,22 @@ class _Machine:
         state.pc_register, state.xpsr_register = arm_const.UC_ARM_REG_PC, arm_const.UC_ARM_REG_XPSR
         self._engine.hook_add(unicorn.UC_HOOK_MEM_INVALID, self._on_fault)
         self._add_hook(unicorn.UC_HOOK_BLOCK, compiled_hooks()["block"])
+
+    def read_pages(self, bundle: Bundle) -> None:
+        """Give the entry a function that reads weights: at once, or in the other one of two runs only by the next call."""
+        engine = self._engine
+        engine.mem_write(_READ_AT, _RETURN)
+        reader = Reader(bundle, self._entry, self._placed["the workspace"], not self._at_end, engine.mem_write)
+
+        def called(*_: Any) -> None:
+            answer = reader.read(*(self._read(f"r{number}") for number in range(4)))
+            for number, value in enumerate(
+                (answer, 0x5EED0001, 0x5EED0002, 0x5EED0003)
+            ):  # a function of the firmware keeps none of these
+                self._write(f"r{number}", value)
+
+        engine.hook_add(self._unicorn.UC_HOOK_CODE, called, begin=_READ_AT, end=_READ_AT)
+        self.reader = reader
 
     def record(self, tracing: Tracing) -> None:
         """Record the run."""
@@ -176,6 +203,8 @@ class _Machine:
         """What is passed for an argument; rows are put in their place."""
         if not isinstance(argument, str):
             return argument
+        if argument in _READS:
+            return _READS[argument]
         if argument != ROWS:
             return self._placed[argument].address
         self._placed[ROWS], address = self._placed[ROWS].with_rows(call.rows, self._at_end)
@@ -186,6 +215,8 @@ class _Machine:
         """InternalError if the guard around a region is not as it must be."""
         for placed in (self._layout.code, self._layout.rodata, self._layout.stack, *self._placed.values()):
             placed.check(self._pages(placed))
+        if self.reader:
+            self.reader.check()
 
     def contents(self) -> dict[str, bytes]:
         """What the regions behind the arguments hold now, by name."""

@@ -16,7 +16,9 @@ from aot.bundle import Bundle, Entry
 from aot.errors import InternalError
 from aot.run import memory
 from aot.run.callbacks import Callbacks, Function
-from aot.run.memory import ROWS, Call, Placed
+from aot.run.memory import CONTEXT, READ, ROWS, Call, Placed
+from aot.run.reader import CONTEXT as CONTEXT_VALUE
+from aot.run.reader import Reader
 from aot.run.result import RunResult
 
 _GUARD_NBYTES = 4096
@@ -38,8 +40,8 @@ def run(
     callbacks = Callbacks({name: functions[name] for name in bundle.functions})
     engine = _load(bundle.object, callbacks.addresses)
     first, second = (_run(bundle, entry, inputs, engine, seed, callbacks, push_rows) for seed in (1, 2))
-    memory.same_outputs(entry, first, second)
-    return RunResult(first, None, None, None, "host")
+    memory.same_outputs(entry, first[0], second[0])
+    return RunResult(first[0], None, None, None, "host", read_nbytes=first[1])
 
 
 def _load(data: bytes, symbols: Mapping[str, int]) -> binding.ExecutionEngine:
@@ -63,15 +65,23 @@ def _run(
     seed: int,
     callbacks: Callbacks,
     push_rows: int,
-) -> tuple[np.ndarray, ...]:
-    """One run: the outputs. InternalError if a call returned an error, or wrote outside its regions."""
+) -> tuple[tuple[np.ndarray, ...], int | None]:
+    """One run: the outputs, and the bytes of weights that it read, if they do.
+    InternalError if a call returned an error, or wrote outside its regions."""
     regions, calls = memory.arguments(bundle, entry, inputs, seed, push_rows)
     keep = [np.empty(region.nbytes + 2 * _GUARD_NBYTES + 2 * region.align, np.uint8) for region in regions]
     placed = {region.name: _placed(region, block, seed) for region, block in zip(regions, keep, strict=True)}
     for one in placed.values():
         ctypes.memmove(one.start, one.image, one.end - one.start)
+    addresses: dict[str, int] = {}
+    reader = Reader(bundle, entry, placed["the workspace"], seed == 2, _write) if entry.paging else None
+    function = reader.c_function() if reader else None
+    if function:
+        addresses = {READ: ctypes.cast(function, ctypes.c_void_p).value or 0, CONTEXT: CONTEXT_VALUE}
     for call in calls:
-        code = _call(engine, call, placed, at_end=seed == 1)
+        code = _call(engine, call, placed, addresses, at_end=seed == 1)
+        if reader is not None and reader.raised is not None:
+            raise reader.raised
         if callbacks.raised is not None:
             raise callbacks.raised
         pages = {name: ctypes.string_at(one.start, one.end - one.start) for name, one in placed.items()}
@@ -79,15 +89,23 @@ def _run(
             one.check(pages[name])
         if code:
             raise InternalError(f"{call.symbol} returned {code}")
-    return memory.outputs(bundle, entry, {name: one.content(pages[name]) for name, one in placed.items()})
+    if reader is not None:
+        reader.check()
+    found = memory.outputs(bundle, entry, {name: one.content(pages[name]) for name, one in placed.items()})
+    return found, reader.nbytes if reader else None
 
 
-def _call(engine: binding.ExecutionEngine, call: Call, placed: dict[str, Placed], at_end: bool) -> int:
-    """What a function returns. Rows are put in their place before: at the end of their region or at its start."""
+def _write(address: int, content: bytes) -> None:
+    ctypes.memmove(address, content, len(content))
+
+
+def _call(engine: binding.ExecutionEngine, call: Call, placed: dict[str, Placed], others: Mapping[str, int], at_end: bool) -> int:
+    """What a function returns. others: what is passed beside regions.
+    Rows are put in their place before: at the end of their region or at its start."""
     function = engine.get_function_address(call.symbol)
     if not function:
         raise InternalError(f"the object has no function {call.symbol}")
-    addresses = {name: one.address for name, one in placed.items()}
+    addresses = {**{name: one.address for name, one in placed.items()}, **others}
     if ROWS in call.arguments:
         placed[ROWS], addresses[ROWS] = placed[ROWS].with_rows(call.rows, at_end)
         ctypes.memmove(placed[ROWS].start, placed[ROWS].image, placed[ROWS].end - placed[ROWS].start)

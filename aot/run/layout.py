@@ -6,7 +6,7 @@ Invariant: each of them is alone on its pages, with a gap to the next.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,6 +20,7 @@ SAVED = {f"r{number}": 0x5AFE0000 + number for number in range(4, 12)}
 """What the registers that a function must preserve hold before the call (AAPCS32, section 6.1)."""
 
 _STACK_MARGIN = 4096
+NO_OTHERS: Mapping[str, int] = {}
 
 
 @dataclass(frozen=True)
@@ -82,9 +83,10 @@ def lay_out(
     guard: int,
     astray: bool = False,
     passed: Sequence[str | int] | None = None,
+    others: Mapping[str, int] = NO_OTHERS,
 ) -> Layout:
     """Place everything; CompileError if memory is too small. astray: what is passed to the entry is aligned no better than asked.
-    passed: names of regions, as far as some are not passed to the function that takes most."""
+    passed: names of regions, as far as some are not passed to the function that takes most. others: what is passed beside regions."""
     unlinked = object_file(bundle.object)
 
     def alone(region: Region, base: int) -> Placed:
@@ -100,7 +102,7 @@ def lay_out(
     where = {one.region.name: one for one in (*held, *weights)}
     placed = tuple(where[region.name] for region in regions)
     given = [one for one in placed if passed is None or one.region.name in passed]
-    pushed = b"".join(one.address.to_bytes(4, "little") for one in given[4:])
+    pushed = b"".join(value.to_bytes(4, "little") for value in [*(one.address for one in given), *others.values()][4:])
     pushed += bytes(-len(pushed) % 8)
     free = -(-(entry.stack_nbytes + _STACK_MARGIN) // 8) * 8
     stack = alone(Region("the stack", 8, True, bytes([guard]) * free + pushed), held[-1].end)

@@ -40,6 +40,8 @@ class Call:
 
 
 WEIGHTS = "the weights"
+READ, CONTEXT = "the read", "the ctx"
+"""Arguments that are no regions: the function that reads weights, and its context."""
 ROWS = "the rows"
 """Name of the region that rows of a pushed input lie in."""
 
@@ -110,6 +112,8 @@ def arguments(
     """
     regions, image = _regions(bundle, entry, inputs, seed, push_rows)
     names = [region.name for region in regions]
+    if entry.paging:
+        names += [READ, CONTEXT]
     if entry.stream is None:
         return regions, (Call(entry.symbol, tuple(names)),)
     stream, at = entry.stream, names.index(ROWS)
@@ -144,7 +148,11 @@ def _regions(
         held["state"][:] = inputs[-1].tobytes()
     if bundle.weights is not None:
         held["weights"][:] = bundle.weights
-    own = [Region(region_name(one), one.align, one.role != "weights", bytes(held[one.name])) for one in bundle.pointers(entry)]
+    own = [
+        Region(region_name(one), one.align, one.role != "weights", bytes(held[one.name]))
+        for one in bundle.pointers(entry)
+        if one.role not in ("read", "context")
+    ]
     if stream is None:
         return (*ports, *own), b"".join(contents)
     rows = Region(ROWS, entry.inputs[0].align, False, garbage.bytes(min(push_rows, stream.rows) * stream.row_nbytes))

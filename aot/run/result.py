@@ -20,6 +20,7 @@ class RunResult:
     to within 4). stack_nbytes: peak below the caller's frame. where: the runner's name.
     per_layer: (symbol, instructions) of each layer, what it calls included, then of the entry itself (Unicorn; QEMU where it traces).
     state: what the state holds after the run; give it to the next one. None where the entry has none.
+    read_nbytes: bytes of weights that the run read, where they come in pages.
     trace: each instruction's executions, where that was asked for (Unicorn only).
     """
 
@@ -30,3 +31,4 @@ class RunResult:
     where: str
     state: bytes | None = None
     trace: Trace | None = None
+    read_nbytes: int | None = None

@@ -14,12 +14,13 @@ from typing import Any
 import numpy as np
 
 from aot.bundle import Bundle
+from aot.lower.implementation import request_of
 from aot.lower.lifetime import in_workspace
 from aot.lower.plan import PROGRESS, PROGRESS_NBYTES, Plan, scratch_name
 from aot.lower.rows import row_count, row_nbytes, step_rows
 from aot.run import memory
-from aot.run.emulate import _GRID, _Machine, _unicorn
-from aot.run.layout import lay_out
+from aot.run.emulate import _GRID, _READ_AT, _READS, _Machine, _unicorn
+from aot.run.layout import NO_OTHERS, lay_out
 
 _NEVER = 1 << 30
 
@@ -44,7 +45,8 @@ def run_poisoned(
     entry, unicorn = bundle.main, _unicorn()
     assert entry.plan is not None
     regions, calls = memory.arguments(bundle, entry, inputs, 3)
-    layout = lay_out(bundle, entry, regions, _GRID, at_end=True, guard=0xA5, passed=calls[-1].arguments)
+    others = _READS if entry.paging else NO_OTHERS
+    layout = lay_out(bundle, entry, regions, _GRID, at_end=True, guard=0xA5, passed=calls[-1].arguments, others=others)
     machine = _Machine(unicorn, bundle.target, entry, layout, 1_000_000_000, calls, at_end=True)
     (workspace,) = (placed for placed in layout.arguments if placed.region.name == "the workspace")
     symbols = dict(zip(entry.plan.schedule.kernel_positions, (layer.symbol for layer in entry.layers), strict=True))
@@ -52,6 +54,9 @@ def run_poisoned(
     for position, symbol in symbols.items():
         address = layout.image.by_name[symbol].address & ~1
         machine._engine.hook_add(unicorn.UC_HOOK_CODE, lambda *_, at=position: watch.step(at), None, address, address)
+    if entry.paging:
+        machine._engine.hook_add(unicorn.UC_HOOK_CODE, lambda *_: watch.ask(), None, _READ_AT, _READ_AT)
+        machine.read_pages(bundle)
     machine.call()
     watch.check()
     assert watch.number == len(entry.plan.schedule.steps)
@@ -70,6 +75,12 @@ class _Watch:
         self.rows = _rows(plan, "workspace" if io_in_workspace else "caller")
         self.number = 0
         self.kept = b""
+
+    def ask(self) -> None:
+        """The entry asks for a page."""
+        step = self.plan.schedule.steps[self.number]
+        assert request_of(self.plan.schedule.implementation(step).instruction) is not None
+        self.step(step.position)
 
     def step(self, position: int) -> None:
         """A kernel begins."""
