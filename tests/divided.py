@@ -24,6 +24,7 @@ from aot.graph.ops import OPERATORS
 from aot.graph.shapes import fix_shapes
 from aot.graph.tflite import read_model
 from aot.lower.lifetime import Io
+from aot.lower.tradeoff import Optimize
 from aot.run import run_bundle
 from tests.differential.engines import Answer, Server, last_line, quiet
 from tests.differential.images import image_net
@@ -34,18 +35,20 @@ from tests.layerwise import layer_by_layer_nbytes
 from tests.run.poisoned import run_poisoned
 
 ALL_ROWS = 1 << 20
+MODES: tuple[Optimize, ...] = ("ram", "ram", "ram", "balanced", "size", "speed")
 GOOD = ("divided", "whole", "refused")
 TARGETS = (*["host"] * 6, *["cortex-m4"] * 10, *["cortex-m0plus"] * 2, "cortex-m3", "cortex-m33")
 
 
 @dataclass(frozen=True)
 class Way:
-    """How a net is compiled. share: of the way from the smallest workspace to the one layer by layer, that a limit lies at; None: `ram`."""
+    """How a net is compiled. share: of the way from the smallest workspace to the one layer by layer, that a limit lies at; None: no limit."""
 
     target: str
     io: Io = "workspace"
     stream_input: bool = False
     share: float | None = None
+    optimize: Optimize = "ram"
 
 
 @dataclass
@@ -59,9 +62,10 @@ class Tally:
 def case(seed: int) -> tuple[Net, Way]:
     """A net, and how it is compiled."""
     random = Random(seed + 1_000_003)
-    share = random.random() if random.random() < 0.4 else None
+    share = max(random.uniform(-0.1, 1), 0.0) if random.random() < 0.4 else None
     io: Io = "workspace" if random.random() < 0.75 else "caller"
-    return image_net(seed), Way(random.choice(TARGETS), io, random.random() < 0.3, share)
+    target, stream_input = random.choice(TARGETS), random.random() < 0.3
+    return image_net(seed), Way(target, io, stream_input, share, random.choice(MODES))
 
 
 def judge(net: Net, way: Way) -> tuple[str, str]:
@@ -77,14 +81,14 @@ def judge(net: Net, way: Way) -> tuple[str, str]:
     least = bundle.workspace_nbytes
     if least > whole_nbytes:
         return "wrong", f"{least} bytes of workspace by rows, {whole_nbytes} layer by layer"
-    if way.share is not None:
-        limit = least + round(way.share * (whole_nbytes - least))
+    limit = None if way.share is None else least + round(way.share * (whole_nbytes - least))
+    if (limit, way.optimize) != (None, "ram"):
         try:
-            bundle = _compiled(model, replace(options, optimize="balanced", max_workspace_nbytes=limit))
+            bundle = _compiled(model, replace(options, optimize=way.optimize, max_workspace_nbytes=limit))
         except CompileError as refusal:
-            return "wrong", f"--optimize ram takes {least} bytes, layer by layer {whole_nbytes}; within {limit}: {refusal.what}"
-        if bundle.workspace_nbytes > limit:
-            return "wrong", f"{bundle.workspace_nbytes} bytes of workspace, over {limit}"
+            return "wrong", f"--optimize ram takes {least} bytes, layer by layer {whole_nbytes}; but: {refusal.what}"
+        if bundle.workspace_nbytes > (limit or whole_nbytes) and (limit or way.optimize == "balanced"):
+            return "wrong", f"{bundle.workspace_nbytes} bytes of workspace, more than {limit or whole_nbytes}"
     for rows in (1, 3, ALL_ROWS) if way.stream_input else (1,):
         got = Answer(way.target, "ran", tuple(run_bundle(bundle, inputs, push_rows=rows).outputs))
         if difference := compare(net, expected, got):

@@ -1,5 +1,5 @@
-"""Golden networks within any workspace: with `--optimize ram`, with rows of the input pushed, within limits between the least workspace and the one
-layer by layer; on this machine and on a Cortex-M4 whose memory forgets what no step needs (`tests/run/poisoned.py`).
+"""Golden networks within any workspace: with `--optimize ram` and balanced, with rows of the input pushed, within limits between the least
+workspace and the one layer by layer; on this machine and on a Cortex-M4 whose memory forgets what no step needs (`tests/run/poisoned.py`).
 
 A sample of networks and limits; with AOT_SWEEP=1 all networks, ten limits each.
 """
@@ -59,6 +59,7 @@ def results(path: Path, cpu: str | None, limits: int = LIMITS) -> Iterator[Resul
         return
     samples = _samples(path, least)
     yield _result("ram", least, samples, path)
+    yield _result("balanced", compiled(replace(options, optimize="balanced")), samples, path)
     try:
         pushed = compiled(replace(options, stream_input=True))
     except aot.CompileError as error:
