@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from aot.backends.generic import GENERIC
 from aot.errors import CompileError
 from aot.fitting import with_less_scratch
+from aot.graph.primitive import Contract
 from aot.lower.accumulate import accumulate
 from aot.lower.check import check_plan
 from aot.lower.division import SMALL_NBYTES, Wish, divide, least_peak, points
@@ -57,13 +58,12 @@ def with_sums(
     program: Program, fields: tuple[Field, ...], backend: Backend, target: Target, options: Options
 ) -> tuple[Program, tuple[Field, ...]]:
     """The Program and its fields, with sums of whole images divided from what is made of them, if that lowers the peak."""
-    divided = accumulate(program)
-    if len(divided.instructions) == len(program.instructions):
+    divided, found = _surveyed(accumulate(program), program, fields, backend, target)
+    whole = _left_whole(program, divided, found)
+    if whole:
+        divided, found = _surveyed(accumulate(program, whole), program, fields, backend, target)
+    if divided is program:
         return program, fields
-    known = {id(instruction): field for instruction, field in zip(program.instructions, fields, strict=True)}
-    new = replace(divided, instructions=tuple(one for one in divided.instructions if id(one) not in known))
-    known |= {id(one): field for one, field in zip(new.instructions, survey(new, backend, GENERIC, target), strict=True)}
-    found = tuple(known[id(one)] for one in divided.instructions)
     peaks = []
     for each, offered in ((program, fields), (divided, found)):
         ordered = schedule(each, tuple(Choice(field.candidates[0]) for field in offered), options.io, options.inplace)
@@ -71,6 +71,26 @@ def with_sums(
             return program, fields  # nothing will run by rows
         peaks.append(least_peak(ordered, options.io, options.inplace))
     return (divided, found) if peaks[1] < _WORTH * peaks[0] else (program, fields)
+
+
+def _surveyed(
+    divided: Program, program: Program, fields: tuple[Field, ...], backend: Backend, target: Target
+) -> tuple[Program, tuple[Field, ...]]:
+    """A Program, and the fields of its instructions: those known already of instructions of another."""
+    known = {id(instruction): field for instruction, field in zip(program.instructions, fields, strict=True)}
+    new = replace(divided, instructions=tuple(one for one in divided.instructions if id(one) not in known))
+    known |= {id(one): field for one, field in zip(new.instructions, survey(new, backend, GENERIC, target), strict=True)}
+    return divided, tuple(known[id(one)] for one in divided.instructions)
+
+
+def _left_whole(program: Program, divided: Program, fields: tuple[Field, ...]) -> frozenset[str]:
+    """The accumulators of contractions whose kernels make them of the whole input anyway."""
+    known = {id(instruction) for instruction in program.instructions}
+    return frozenset(
+        one.out
+        for one, field in zip(divided.instructions, fields, strict=True)
+        if isinstance(one, Contract) and id(one) not in known and not field.candidates[0].rows.accumulates
+    )
 
 
 def with_pulls(program: Program, fields: tuple[Field, ...], target: Target) -> tuple[Field, ...]:

@@ -6,9 +6,8 @@ Invariant: `constants` holds every constant that the emitter will load, tables o
 
 from __future__ import annotations
 
-from aot.graph.expr import Acc
 from aot.graph.ir import DType
-from aot.graph.primitive import Call, Control, Loop, Primitive, Reduce, reads, writes
+from aot.graph.primitive import Call, Control, Loop, Primitive, reads, writes
 from aot.llvm.calls import arguments_of, call_constants, emit_call
 from aot.llvm.expressions import table_data, table_name, uniform
 from aot.llvm.loops import emit_generic, tables_of
@@ -16,7 +15,7 @@ from aot.lower.draft import looks_up
 from aot.lower.implementation import Backend, Implementation, Kernel, Rows
 from aot.lower.inplace import elementwise_overwrites
 from aot.lower.program import Buffer, Program
-from aot.lower.rows import divided_alike, instruction_rows
+from aot.lower.rows import adds_up_rows, divided_alike, instruction_rows
 from aot.target import Target
 
 
@@ -76,10 +75,8 @@ def _scatters(program: Program, instruction: Loop) -> tuple[str, ...]:
 
 def _rows(program: Program, instruction: Loop) -> Rows:
     """Those of the space; of the window where there are none and the sum so far can stand in the output."""
-    count = instruction_rows(instruction)
-    sums = isinstance(instruction, Reduce) and instruction.result == Acc(program[instruction.out].dtype)
-    if count > 1 or not sums:
-        return Rows(count)
+    if not adds_up_rows(program, instruction):
+        return Rows(instruction_rows(instruction))
     return Rows(instruction_rows(instruction, accumulates=True), accumulates=True)
 
 

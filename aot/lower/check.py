@@ -59,7 +59,7 @@ class _Replay:
             if buffer.base is None and buffer.role not in ("constant", "state"):
                 self.tag[buffer.name] = tags
                 tags += row_count(buffer)
-        for name in self.program.inputs:
+        for name in map(self.program.storage, self.program.inputs):
             self.written[name] = np.ones(self.program[name].nbytes, bool)
             self.mark(name, range(self.program[name].nbytes), self.written[name])
         self.arriving: list[str] = []

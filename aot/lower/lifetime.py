@@ -65,7 +65,7 @@ def lifetimes(schedule: Schedule, io: Io, align: int = 4) -> tuple[Lifetime, ...
     program, spans = schedule.program, dict[str, tuple[int, int]]()
     end = max(len(schedule.steps) - 1, 0)
     if io == "workspace":
-        spans = {program.storage(name): (0, 0) for name in program.inputs if not program[name].pushed}
+        spans = {program.storage(name): (0, 0) for name in program.inputs if not program[program.storage(name)].pushed}
     for number, step in enumerate(schedule.steps):
         for name in use_of(program, schedule.implementation(step), io).touched:
             spans[name] = (spans.get(name, (number, number))[0], number)

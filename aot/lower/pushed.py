@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING
 
 from aot.errors import CompileError
 from aot.graph.expr import Load
-from aot.graph.primitive import Control, Map, identity
+from aot.graph.primitive import Control, Map, identity, reads
 from aot.lower.plan import Schedule, Step
 from aot.lower.rows import instruction_rows, row_count, touched
 
 if TYPE_CHECKING:
+    from aot.graph.ir import Shape
     from aot.lower.lifetime import Io
     from aot.lower.plan import Plan
     from aot.lower.program import Buffer, Program
@@ -25,7 +26,13 @@ if TYPE_CHECKING:
 def push_input(program: Program) -> Program:
     """The Program with its input pushed. CompileError where the input has no rows, is not the only one, or what the Program does can't
     be left between two rows."""
-    _require_rows(program)
+    image = _as_image(program)
+    _require_rows(image)
+    pushed = _pushed(image)
+    return pushed if image is program else _of_shape(pushed, program[program.inputs[0]].shape)
+
+
+def _pushed(program: Program) -> Program:
     (name,) = program.inputs
     image = program[name]
     if _pulls(program, name):
@@ -36,6 +43,26 @@ def push_input(program: Program) -> Program:
     buffers = [arriving, *(inside if buffer is image else buffer for buffer in program.buffers)]
     pull = Map(name, image.shape, Load(arriving.name, identity(len(image.shape)), image.dtype))
     return replace(program, buffers=tuple(buffers), instructions=(pull, *program.instructions), inputs=(arriving.name,))
+
+
+def _as_image(program: Program) -> Program:
+    """The Program in which an input of one row has the rows of the image that it is read as, where all agree on that."""
+    if len(program.inputs) != 1 or program[program.inputs[0]].base is not None:
+        return program
+    flat = program[program.inputs[0]]
+    read = {name for instruction in program.instructions for name in reads(instruction)}
+    shapes = {buffer.shape for buffer in program.buffers if buffer.name in read and flat.name in (buffer.name, buffer.base)}
+    if row_count(flat) > 1 or len(shapes) != 1:
+        return program
+    image = replace(flat, shape=shapes.pop())
+    return replace(program, buffers=tuple(image if buffer is flat else buffer for buffer in program.buffers))
+
+
+def _of_shape(program: Program, shape: Shape) -> Program:
+    """The Program whose pushed input has this shape for the caller, whatever rows it comes in."""
+    image = program[program.inputs[0]]
+    port = replace(image, name=f"{image.name}.port", shape=shape, base=image.name, pushed=False)
+    return replace(program, buffers=(*program.buffers, port), inputs=(port.name,))
 
 
 def _require_rows(program: Program) -> None:

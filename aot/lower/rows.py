@@ -4,15 +4,15 @@ Enters: a Program's instructions. Leaves: ranges of row numbers.
 Invariant: the answer follows from the index maps alone, never from what a kernel says; it may be too large, never too small.
 
 A buffer's rows are equal, consecutive parts of its bytes: one for each position of its first axis of more than one position (the last
-axis does not count). An instruction's rows are those of its space, or, where a reduction accumulates in its output, of its window.
+axis does not count). An instruction's rows are those of its space, or, where a reduction or contraction accumulates in its output, of its window.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aot.graph.expr import Affine, Lookup, walk
-from aot.graph.primitive import Call, Control, Reduce, expressions, loads_of, store_of
+from aot.graph.expr import Acc, Affine, Lookup, walk
+from aot.graph.primitive import Call, Contract, Control, Reduce, expressions, loads_of, store_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -80,9 +80,22 @@ def instruction_axis(instruction: Loop, accumulates: bool) -> int | None:
     """The axis, of space and window together, that an instruction's rows count."""
     if not accumulates:
         return row_axis(instruction.space)
-    assert isinstance(instruction, Reduce)
+    assert isinstance(instruction, Reduce | Contract)
     inner = next((number for number, extent in enumerate(instruction.window) if extent != 1), None)
     return None if inner is None else len(instruction.space) + inner
+
+
+def adds_up_rows(program: Program, instruction: Loop) -> bool:
+    """Whether it leaves nothing but sums in its output, of one row, and could add the rows of what it reads one by one."""
+    if not isinstance(instruction, Reduce | Contract) or instruction.result != Acc(program[instruction.out].dtype):
+        return False
+    if instruction_rows(instruction) > 1:
+        return False
+    if isinstance(instruction, Reduce):
+        return True
+    name, count = program.storage(instruction.left.buffer), instruction_rows(instruction, accumulates=True)
+    rows = range(row_count(program[name]))
+    return count == len(rows) and all(touched(program, instruction, name, y, y + 1, True) == range(y, y + 1) for y in rows)
 
 
 def _lookups(instruction: Loop) -> list[Lookup]:

@@ -166,8 +166,9 @@ def scheduled(schedule: Schedule, layers: Layers, segments: Segments) -> Schedul
     by_rows: set[int] = set()
     for part in segments.parts:
         if part.walk is None:
-            whole = [layers.order[number] for number in range(part.first, part.end)]
-            steps += [step for step in schedule.steps if step.position in whole]
+            position, count = layers.order[part.first], layers.layers[part.first].implementation.rows.count
+            old = [step for step in schedule.steps if step.position == position]
+            steps += old if len(old) > 1 else [Step(position, 0, count)]
             continue
         by_rows.update(range(part.first, part.end))
         for number, at in part.walk.steps:

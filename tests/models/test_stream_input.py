@@ -268,6 +268,16 @@ def test_a_program_in_c(small, tmp_path: Path) -> None:
     assert done.stdout == expected.tobytes()
 
 
+def test_an_image_that_comes_flat(tmp_path: Path) -> None:
+    """The model's first layer is a reshape: its rows are pushed."""
+    net = Images(3)
+    x = net.activation((1, 20 * 9 * 2))
+    content = net.m.build([x], [net.conv(net.conv(net.reshape(x, (1, 20, 9, 2)), 4, (3, 3)), 3, (3, 3))])
+    bundle, inputs, expected = made(tmp_path / "net.tflite", content, io="workspace")
+    assert bundle.main.stream is not None and (bundle.main.stream.rows, bundle.main.stream.row_nbytes) == (20, 18)
+    same(run_bundle(bundle, inputs, push_rows=3).outputs, expected)
+
+
 @pytest.mark.parametrize(
     ("graph", "what"),
     [

@@ -6,6 +6,7 @@ Enters: nothing. Leaves: `KERNELS`. Invariant: every kernel here declines, with 
 from __future__ import annotations
 
 from aot.backends.cmsis_nn.dsp.convolution import claim_convolution, claim_dense, claim_pointwise
+from aot.backends.cmsis_nn.dsp.dense_rows import claim_dense_rows
 from aot.backends.cmsis_nn.dsp.depthwise import claim_depthwise
 from aot.backends.cmsis_nn.dsp.elementwise import claim_product
 from aot.backends.cmsis_nn.dsp.matmul import claim_matmul
@@ -30,6 +31,7 @@ KERNELS = (
     Kernel(
         "single rows", claim_single_rows, "int8 depthwise convolution of three rows, one at a time, without scratch", ("depthwise",)
     ),
+    Kernel("dense rows", claim_dense_rows, "sums of an int8 fully connected layer, row after row of an image", ("dense",)),
     Kernel("dense", claim_dense, "int8 and int16 fully connected layer on any number of rows", ("dense",)),
     Kernel("matmul", claim_matmul, "int8 and int16 products of two activations, two columns at a time", ("contract", "dense")),
 )

@@ -255,9 +255,7 @@ class _Plan:
     def _core_name(self, pixels: int, unroll: int) -> str:
         """What products with the same code have in common."""
         made = Core(self.packed, pixels, self.tile.pixels, unroll, direct=self.direct)
-        step = (len(self.layer.bias) if self.stage_nbytes else self.layer.out.pixel) * self.packed.element_nbytes
-        own = () if made.is_long else (self.packed.groups, step)
-        return f"core {digest((pixels, self.tile.pixels, unroll, self.packed.code, self.direct, own))}"
+        return made.name((len(self.layer.bias) if self.stage_nbytes else self.layer.out.pixel) * self.packed.element_nbytes)
 
     @property
     def tail_unroll(self) -> int:
@@ -269,7 +267,7 @@ class _Plan:
 def _plans(program: Program, layer: Layer, spread: Spread | None) -> list[_Plan]:
     """The preferred plan, one with more straight code, one with less code, that layers of all sizes share, one with int16 weights
     where several pixels at a time, or activations of int16, pay for them, and others for steps of single rows."""
-    doubled, again = _doubled(layer)
+    narrow, again = doubled(layer)
     usual, patches = Patches.of(layer), Patches.of(layer, again=again)
     by_rows = bool(layer.rest_axes & layer.pixel_axes) or layer.out.row not in (0, layer.geometry.output[2] * layer.out.pixel)
     _, height, width, _ = layer.geometry.output
@@ -282,13 +280,13 @@ def _plans(program: Program, layer: Layer, spread: Spread | None) -> list[_Plan]
     straight = [(pixels, pairs, STRAIGHT)]
     if (2, 2) in choices and words >= STRAIGHT and (pixels > 1 or layer.dtype is DType.INT8):
         straight.append((2, 2, 2 * STRAIGHT))
-    solutions = {wide: solution(layer if wide else doubled, wide, pixels == 1) for wide in (False, True)}
+    solutions = {wide: solution(layer if wide else narrow, wide, pixels == 1) for wide in (False, True)}
 
     def planned(tile: Callable[[bool], Tile], pixels: int, single: bool = False, direct: bool = False) -> _Plan:
         pairs_of_rows = not (by_rows or single) and height % 2 == 0 and width % pixels and 2 * width % pixels == 0
         rows_per_step = 2 if pairs_of_rows else 1
         made = tile(has_tail(layer, pixels, by_rows, rows_per_step))
-        inputs, weighted = (usual, layer) if made.wide else (patches, doubled)
+        inputs, weighted = (usual, layer) if made.wide else (patches, narrow)
         packed = pack(weighted, inputs.order, made, solutions[made.wide])
         return _Plan(layer, inputs, packed, by_rows, rows_per_step, spread, direct)
 
@@ -314,7 +312,7 @@ def _plans(program: Program, layer: Layer, spread: Spread | None) -> list[_Plan]
     return list({(plan.tile, plan.rows_per_step, plan.direct, plan.long_tail): plan for plan in reversed(plans)}.values())[::-1]
 
 
-def _doubled(layer: Layer) -> tuple[Layer, tuple[int, ...]]:
+def doubled(layer: Layer) -> tuple[Layer, tuple[int, ...]]:
     """The layer with int8 weights, and the inputs that have a second weight behind all the others."""
     again, weights = split(layer.weights.reshape(len(layer.bias), -1))
     return (replace(layer, weights=weights), again) if again else (layer, ())

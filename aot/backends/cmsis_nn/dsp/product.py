@@ -65,6 +65,11 @@ class Core:
     def is_long(self) -> bool:
         return self.turns > 1 or (self.packed.tile.share_code and self.unroll == self.packed.tile.unroll)
 
+    def name(self, pixel_step: int) -> str:
+        """What cores with the same code have in common."""
+        own = () if self.is_long else (self.packed.groups, pixel_step)
+        return f"core {digest((self.pixels, self.stride, self.unroll, self.packed.code, self.direct, own))}"
+
     def call(self, dsp: Dsp, place: Placement) -> None:
         """Call the core as a local function, which layers alike share and whose loops have all registers to themselves."""
 
