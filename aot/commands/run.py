@@ -23,7 +23,7 @@ from aot.commands.tables import console, table
 from aot.driver import resolve_target
 from aot.errors import CompileError
 from aot.names import choose
-from aot.run import RunResult, place_for, require_functions, require_pushes, require_reads, run_bundle, where_names
+from aot.run import RunResult, place_for, require_functions, require_pushes, run_bundle, where_names
 from aot.run.linking import link
 from aot.samples import input_arrays, random_inputs
 
@@ -94,8 +94,6 @@ def check_where(where: str | None, request: Request) -> None:
     place = place_for(target, where or "auto")
     if request.stream_input:
         require_pushes(place)
-    if request.page_weights is not None:
-        require_reads(place)
 
 
 def figures(bundle: Bundle, result: RunResult) -> dict[str, Any]:

@@ -25,14 +25,12 @@ __all__ = [
     "place_for",
     "require_functions",
     "require_pushes",
-    "require_reads",
     "run_bundle",
     "where_names",
 ]
 
 _WHERE = ("host", "unicorn", "qemu", "renode")
 _PUSHES = ("host", "unicorn")
-_READS = _PUSHES
 
 
 def where_names() -> tuple[str, ...]:
@@ -89,8 +87,6 @@ def run_bundle(
     require_functions(bundle, place, functions or {})
     if entry.stream:
         require_pushes(place)
-    if entry.paging:
-        require_reads(place)
     limit = limit or 1_000_000_000 + 2_000 * sum(layer.macs for layer in entry.layers)
     if takes_state(entry):
         held = initial_state(bundle, where, functions) if state is None else state
@@ -107,12 +103,6 @@ def require_pushes(place: str) -> None:
     """CompileError if rows of an input can't be pushed at this place."""
     if place not in _PUSHES:
         raise CompileError(f"an input that comes row by row can't be pushed on {place}", hint=f"use --on {' or '.join(_PUSHES)}")
-
-
-def require_reads(place: str) -> None:
-    """CompileError if weights can't be read page by page at this place."""
-    if place not in _READS:
-        raise CompileError(f"weights can't be read page by page on {place}", hint=f"use --on {' or '.join(_READS)}")
 
 
 def require_functions(bundle: Bundle, place: str, functions: Collection[str] = ()) -> None:

@@ -18,8 +18,9 @@ from aot.bundle import Bundle, Entry
 from aot.errors import InternalError
 from aot.run import firmware, memory
 from aot.run.firmware import FAULTED, HUNG, Clock, Firmware, Output, Report
-from aot.run.layout import SAVED, Grid, Layout, check_return, check_stack, describe_layer, lay_out
-from aot.run.memory import Placed
+from aot.run.layout import NO_OTHERS, SAVED, Grid, Layout, check_return, check_stack, describe_layer, lay_out
+from aot.run.memory import CONTEXT, PAGES, READ, Placed, Region
+from aot.run.reader import check_reads
 from aot.run.result import RunResult
 from aot.target import Target
 
@@ -50,8 +51,13 @@ def run_board(
     """Run the entry twice. output: how the firmware hands memory over, given a folder. mpu_regions: of an Armv8-M (0: not used)."""
     calls = []
     for at_end, seed, guard in ((True, 1, 0xA5), (False, 2, 0x3C)):
-        regions, _ = memory.arguments(bundle, entry, inputs, seed)
-        layout = lay_out(bundle, entry, regions, _grid(bundle.target), at_end=at_end, guard=guard)
+        regions, made_calls = memory.arguments(bundle, entry, inputs, seed)
+        others = NO_OTHERS
+        if bundle.pages is not None and entry.paging:
+            regions = (*regions, Region(PAGES, 4, False, bundle.pages))
+            others = {READ: firmware.reader_address(bundle.target) | 1, CONTEXT: PAGES}
+        passed = made_calls[-1].arguments
+        layout = lay_out(bundle, entry, regions, _grid(bundle.target), at_end=at_end, guard=guard, passed=passed, others=others)
         with tempfile.TemporaryDirectory(prefix="aot-") as folder:
             protect = _protects(bundle.target, layout, mpu_regions)
             made = firmware.build(bundle.target, entry, layout, output(Path(folder)), clock, protect)
@@ -64,7 +70,8 @@ def run_board(
     memory.same_outputs(entry, first, second)
     stack = max(call.stack_peak() for call in calls)
     check_stack(entry, stack)
-    return RunResult(first, calls[0].report.instructions, stack, None, where)
+    read_nbytes = calls[0].report.read_nbytes if entry.paging else None
+    return RunResult(first, calls[0].report.instructions, stack, None, where, read_nbytes=read_nbytes)
 
 
 @dataclass(frozen=True)
@@ -93,6 +100,8 @@ class _Call:
     def check_memory(self) -> None:
         """InternalError if the call returned an error, did not preserve a register, or changed a byte that it may not write."""
         check_return(self.entry.symbol, self.report.code, {**SAVED, "sp": self.layout.stack_pointer}, self.report.registers)
+        if self.entry.paging:
+            check_reads(self.entry, self.report.read_calls, self.report.read_nbytes)
         base = self.made.ram[0]
         same = np.frombuffer(self.made.ram[1], np.uint8) == np.frombuffer(self.held, np.uint8)
         same[: firmware.REPORT_NBYTES] = True

@@ -21,11 +21,14 @@ from aot.run.thumb import EQ, HS, NE, SP, Thumb
 from aot.target import Target
 
 NBYTES = 4096  # what the vector table and the program may take
+READER_NBYTES = 64  # of these, at the end: the function that reads weights
+_READER_CALL, _READER_WORD = 14, 5  # instructions of that function for a call, and for each word
 REPORT_NBYTES = 128
 RETURNED, FAULTED, HUNG = 1, 2, 3
 
 _STATUS, _BEFORE, _AFTER, _WRAPS, _RESULT, _SP, _REGISTERS = 0, 1, 2, 3, 4, 5, 6  # words of the report
 _CAUSE, _MEMORY_ADDRESS, _BUS_ADDRESS, _SPINS, _FILE = 14, 15, 16, 17, 18  # _FILE: three words, what SYS_WRITE takes
+_READ_NBYTES, _READ_CALLS = 21, 22
 _SYSTICK_CONTROL, _SYSTICK_RELOAD, _SYSTICK_VALUE = 0xE000E010, 0xE000E014, 0xE000E018
 _CCR, _CFSR, _MMFAR, _BFAR, _CPACR = 0xE000ED14, 0xE000ED28, 0xE000ED34, 0xE000ED38, 0xE000ED88
 _MPU_CONTROL, _MPU_NUMBER, _MPU_BASE, _MPU_LIMIT, _MPU_ATTRIBUTES = 0xE000ED94, 0xE000ED98, 0xE000ED9C, 0xE000EDA0, 0xE000EDC0
@@ -80,7 +83,8 @@ class Output:
 
 @dataclass(frozen=True)
 class Report:
-    """What the firmware says about the call. cause: the CFSR register; pc, address: of the fault (address None: it has none)."""
+    """What the firmware says about the call. cause: the CFSR register; pc, address: of the fault (address None: it has none).
+    read_calls, read_nbytes: of weights that came in pages."""
 
     status: int
     code: int
@@ -89,6 +93,8 @@ class Report:
     cause: int
     address: int | None
     pc: int
+    read_calls: int
+    read_nbytes: int
 
 
 @dataclass(frozen=True)
@@ -113,7 +119,9 @@ class Firmware:
         offset = words[_SP] + 24 - self.ram[0]  # the stacked program counter
         pc = int.from_bytes(memory[offset : offset + 4], "little") if 0 <= offset <= len(memory) - 4 else 0
         registers["sp"] = words[_SP]
-        return Report(words[_STATUS], words[_RESULT], registers, max(0, counted), words[_CAUSE], address, pc)
+        reads = words[_READ_CALLS], words[_READ_NBYTES]
+        counted -= _READER_CALL * reads[0] + _READER_WORD * reads[1] // 4
+        return Report(words[_STATUS], words[_RESULT], registers, max(0, counted), words[_CAUSE], address, pc, *reads)
 
 
 def build(target: Target, entry: Entry, layout: Layout, output: Output, clock: Clock, protect: bool) -> Firmware:
@@ -133,8 +141,11 @@ def build(target: Target, entry: Entry, layout: Layout, output: Output, clock: C
     text = code.assemble()
     fault, tick = code.address_of("fault") | 1, code.address_of("tick") | 1
     table = struct.pack("<16I", layout.stack_pointer, (vectors + 64) | 1, *[fault] * 13, tick)
-    if len(table + text) > NBYTES:
+    reader = _reader(target, report)
+    if len(table + text) > NBYTES - READER_NBYTES or len(reader) > READER_NBYTES:
         raise InternalError(f"the board's firmware takes {len(table + text)} bytes")
+    if entry.paging:
+        text = text.ljust(NBYTES - READER_NBYTES - len(table), b"\0") + reader
     ram = bytearray(_filled(report, nbytes, in_ram))
     ram[:REPORT_NBYTES] = bytes(REPORT_NBYTES)
     struct.pack_into("<3I", ram, 4 * _FILE, 0, report, nbytes)
@@ -222,8 +233,8 @@ def _call(code: Thumb, layout: Layout, function: int, clock: Clock, report: int)
     code.branch("before", EQ)
     code.load(1, report)
     code.write(2, 1, _BEFORE)
-    for number, placed in enumerate(layout.arguments[:4]):
-        code.load(number, placed.address)
+    for number, value in enumerate(layout.values[:4]):
+        code.load(number, value)
     code.call(12)
     code.load(1, report)
     code.write(0, 1, _RESULT)
@@ -245,6 +256,39 @@ def _call(code: Thumb, layout: Layout, function: int, clock: Clock, report: int)
         code.write(3 if number >= 8 else number, 2, word)
     code.load(0, RETURNED)
     return last - first
+
+
+def reader_address(target: Target) -> int:
+    """Where the function that reads weights is; its context is the address of the file that it reads from."""
+    return target.memory.get("vectors", target.memory["code"]) + NBYTES - READER_NBYTES
+
+
+def _reader(target: Target, report: int) -> bytes:
+    """`int read(void *ctx, uint32_t offset, uint32_t size, void *dst)`: copies words, the last first, and counts in the report. It takes no
+    stack."""
+    code = Thumb(reader_address(target))
+    code.sum(1, 0, 1)
+    code.move(12, 1)
+    code.load(0, report)
+    code.read(1, 0, _READ_NBYTES)
+    code.sum(1, 1, 2)
+    code.write(1, 0, _READ_NBYTES)
+    code.read(1, 0, _READ_CALLS)
+    code.add(1, 1)
+    code.write(1, 0, _READ_CALLS)
+    code.move(1, 12)
+    code.and_(2, 2)
+    code.branch("read", EQ)
+    code.label("word")
+    code.subtract(2, 4)
+    code.read_at(0, 1, 2)
+    code.write_at(0, 3, 2)
+    code.and_(2, 2)
+    code.branch("word", NE)
+    code.label("read")
+    code.load(0, 0)
+    code.leave()
+    return code.assemble()
 
 
 def _finish(code: Thumb, report: int, output: Output, dumped: tuple[int, int], protect: bool) -> None:

@@ -14,13 +14,13 @@ import numpy as np
 from aot.bundle import Bundle, Entry
 from aot.errors import CompileError, InternalError
 from aot.run.image import Image, linked, object_file
-from aot.run.memory import WEIGHTS, Placed, Region, place, relation
+from aot.run.memory import PAGES, WEIGHTS, Placed, Region, place, relation
 
 SAVED = {f"r{number}": 0x5AFE0000 + number for number in range(4, 12)}
 """What the registers that a function must preserve hold before the call (AAPCS32, section 6.1)."""
 
 _STACK_MARGIN = 4096
-NO_OTHERS: Mapping[str, int] = {}
+NO_OTHERS: Mapping[str, int | str] = {}
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Grid:
 
 @dataclass(frozen=True)
 class Layout:
-    """What lies where. `stack_pointer`: at the call; arguments that are passed on the stack lie there."""
+    """What lies where. `stack_pointer`: at the call; arguments that are passed on the stack lie there. values: what is passed, in order."""
 
     image: Image
     code: Placed
@@ -43,6 +43,7 @@ class Layout:
     stack: Placed
     stack_pointer: int
     arguments: tuple[Placed, ...]
+    values: tuple[int, ...]
 
     @property
     def all(self) -> tuple[Placed, ...]:
@@ -83,10 +84,11 @@ def lay_out(
     guard: int,
     astray: bool = False,
     passed: Sequence[str | int] | None = None,
-    others: Mapping[str, int] = NO_OTHERS,
+    others: Mapping[str, int | str] = NO_OTHERS,
 ) -> Layout:
     """Place everything; CompileError if memory is too small. astray: what is passed to the entry is aligned no better than asked.
-    passed: names of regions, as far as some are not passed to the function that takes most. others: what is passed beside regions."""
+    passed: names of regions, as far as some are not passed to the function that takes most. others: what is passed beside regions, a number or
+    a region's name."""
     unlinked = object_file(bundle.object)
 
     def alone(region: Region, base: int) -> Placed:
@@ -95,14 +97,16 @@ def lay_out(
     code = alone(Region("the code", unlinked.align, False, bytes(unlinked.code_nbytes)), grid.code[0])
     rodata = alone(Region("the object's read-only data", unlinked.align, False, bytes(unlinked.rodata_nbytes)), code.end)
     image = linked(bundle.object, code.address, rodata.address)
-    flash = [region for region in regions if region.name == WEIGHTS]
-    in_ram = [region for region in regions if region.name != WEIGHTS]
+    flash = [region for region in regions if region.name in (WEIGHTS, PAGES)]
+    in_ram = [region for region in regions if region.name not in (WEIGHTS, PAGES)]
     weights = place(flash, rodata.end, page=grid.page, gap=grid.gap, at_end=at_end, guard=guard, astray=astray)
     held = place(in_ram, grid.ram[0], page=grid.page, gap=grid.gap, at_end=at_end, guard=guard, astray=astray)
     where = {one.region.name: one for one in (*held, *weights)}
     placed = tuple(where[region.name] for region in regions)
     given = [one for one in placed if passed is None or one.region.name in passed]
-    pushed = b"".join(value.to_bytes(4, "little") for value in [*(one.address for one in given), *others.values()][4:])
+    behind = [where[value].address if isinstance(value, str) else value for value in others.values()]
+    values = (*(one.address for one in given), *behind)
+    pushed = b"".join(value.to_bytes(4, "little") for value in values[4:])
     pushed += bytes(-len(pushed) % 8)
     free = -(-(entry.stack_nbytes + _STACK_MARGIN) // 8) * 8
     stack = alone(Region("the stack", 8, True, bytes([guard]) * free + pushed), held[-1].end)
@@ -112,7 +116,7 @@ def lay_out(
             raise CompileError(
                 f"the emulated board has too little {name}: {limit - first} bytes, and {used + grid.gap - first} needed"
             )
-    return Layout(image, code.holding(image.code), rodata.holding(image.rodata), stack, stack.address + free, placed)
+    return Layout(image, code.holding(image.code), rodata.holding(image.rodata), stack, stack.address + free, placed, values)
 
 
 def check_return(symbol: str, code: int, saved: dict[str, int], now: dict[str, int]) -> None:

@@ -40,6 +40,8 @@ class Call:
 
 
 WEIGHTS = "the weights"
+PAGES = "the file of weights"
+"""Name of the region that a function which runs on the board itself reads pages from."""
 READ, CONTEXT = "the read", "the ctx"
 """Arguments that are no regions: the function that reads weights, and its context."""
 ROWS = "the rows"

@@ -60,11 +60,7 @@ class Reader:
 
     def check(self) -> None:
         """InternalError if the run has read something else than the bundle states, or did not wait for what it asked for."""
-        paging = self.entry.paging
-        assert paging is not None
-        if (self.calls, self.nbytes) != (paging.calls, paging.read_nbytes):
-            stated = f"not {paging.read_nbytes} in {paging.calls}"
-            raise InternalError(f"{self.entry.symbol} read {self.nbytes} bytes in {self.calls} calls, {stated}")
+        check_reads(self.entry, self.calls, self.nbytes)
         if self.pending is not None:
             raise InternalError(f"{self.entry.symbol} returned before what it had asked for was there")
 
@@ -80,3 +76,12 @@ class Reader:
                 return 1
 
         return C_READ(called)
+
+
+def check_reads(entry: Entry, calls: int, nbytes: int) -> None:
+    """InternalError if a run has read something else than the bundle states."""
+    paging = entry.paging
+    assert paging is not None
+    if (calls, nbytes) != (paging.calls, paging.read_nbytes):
+        stated = f"not {paging.read_nbytes} in {paging.calls}"
+        raise InternalError(f"{entry.symbol} read {nbytes} bytes in {calls} calls, {stated}")

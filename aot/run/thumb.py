@@ -64,6 +64,19 @@ class Thumb:
     def add(self, register: int, value: int) -> None:
         self._code.append(0x3000 | register << 8 | value)
 
+    def sum(self, to: int, one: int, other: int) -> None:
+        self._code.append(0x1800 | other << 6 | one << 3 | to)
+
+    def subtract(self, register: int, value: int) -> None:
+        self._code.append(0x3800 | register << 8 | value)
+
+    def read_at(self, register: int, base: int, offset: int) -> None:
+        """register = the word at base + offset, of which both are registers."""
+        self._code.append(0x5800 | offset << 6 | base << 3 | register)
+
+    def write_at(self, register: int, base: int, offset: int) -> None:
+        self._code.append(0x5000 | offset << 6 | base << 3 | register)
+
     def and_(self, register: int, other: int) -> None:
         self._code.append(0x4000 | other << 3 | register)
 

@@ -169,6 +169,22 @@ def test_rows_are_pushed(capsys: pytest.CaptureFixture[str], model: str) -> None
     assert "'--push-rows': 0 is not in the range" in fails(capsys, "run", model, "--stream-input", "--push-rows", "0")
 
 
+def test_weights_are_read_page_by_page(capsys: pytest.CaptureFixture[str], model: str, tmp_path: Path) -> None:
+    for where in (["--on", "host"], ["--cpu", "cortex-m4", "--io", "workspace"]):
+        code, out, _ = run(capsys, "verify", model, "--samples", "1", "--page-weights", "1K", *where)
+        assert code == 0 and "PASS" in out
+    code, out, _ = run(capsys, "run", model, "--cpu", "cortex-m4", "--page-weights", "1024", "--json")
+    assert code == 0 and json.loads(out)["read_bytes"] > 8 * 3 * 3 * 4
+    code, out, _ = run(capsys, "bundle", model, "--cpu", "cortex-m4", "--page-weights", "1M", "-o", str(tmp_path))
+    assert code == 0 and "small_run: weights, read through the caller's function in each run" in out
+    assert (tmp_path / "small.weights.bin").stat().st_size > 8 * 3 * 3 * 4
+    line = fails(capsys, "bundle", model, "--page-weights", "16", "-o", str(tmp_path))
+    assert re.search(
+        r"needs \d+ bytes of weights and tables at once, more than --page-weights 16 \(--page-weights \d+ is the least", line
+    )
+    assert "'--page-weights': '16KiB' is not a whole number of bytes" in fails(capsys, "run", model, "--page-weights", "16KiB")
+
+
 def test_verify_names_what_it_compared_with(capsys: pytest.CaptureFixture[str], model: str) -> None:
     code, out, _ = run(capsys, "verify", model, "--samples", "2", "--cpu", "cortex-m4")
     assert code == 0 and "PASS" in out and "unicorn" in out

@@ -24,6 +24,7 @@ from aot.samples import differences, golden_samples, random_inputs
 from tests.lower.unsigned_networks import small_network
 from tests.models.test_stream_input import network, same
 from tests.one_operator import conv2d, fully_connected
+from tests.run.objects import needs_qemu
 from tests.run.poisoned import run_poisoned
 from tests.shared import golden, model
 
@@ -64,6 +65,19 @@ def test_random_networks(seed: int, cpu: str | None, tmp_path: Path) -> None:
         assert 0 < len(bundle.pages) <= paging.read_nbytes and paging.calls > paging.pages > 2
         if cpu:
             same(run_poisoned(bundle, inputs), expected)
+
+
+@pytest.mark.parametrize("cpu", ["cortex-m4", "cortex-m55"])
+def test_boards_read_pages_as_well(cpu: str, tmp_path: Path) -> None:
+    needs_qemu()
+    bundle, inputs, expected = made(tmp_path / "net.tflite", network(1), 2048, target=cpu)
+    result = run_bundle(bundle, inputs, "qemu")
+    same(result.outputs, expected)
+    assert bundle.main.paging is not None and result.read_nbytes == bundle.main.paging.read_nbytes
+    if cpu == "cortex-m4":
+        other = run_bundle(bundle, inputs, "unicorn")
+        assert result.instructions is not None and other.instructions is not None
+        assert abs(result.instructions - other.instructions) <= 4 and result.stack_nbytes == other.stack_nbytes
 
 
 CASES = [("VWW", "cortex-m4", {}), ("VWW", "cortex-m4", {"optimize": "ram", "io": "workspace"}), ("AD", "cortex-m4", {})]
