@@ -29,7 +29,7 @@ from tests.run.poisoned import run_poisoned
 
 SWEEP = bool(os.environ.get("AOT_SWEEP"))
 LIMITS = 10 if SWEEP else 1
-SAMPLE = ("tflm__test_conv_model", "tflm_arduino__magic_wand", "tinyengine__ptq_mnist_lenet-300-100")
+SAMPLE = ("esphome_mww__vad", "tflm__test_conv_model", "tflm_arduino__magic_wand", "tinyengine__ptq_mnist_lenet-300-100")
 ALL_ROWS = 1 << 20
 MOST_MACS = 100_000_000
 """Networks with more run on this machine only."""

@@ -18,7 +18,7 @@ from aot.lower.implementation import request_of
 from aot.lower.lifetime import in_workspace
 from aot.lower.plan import PROGRESS, PROGRESS_NBYTES, Plan, scratch_name
 from aot.lower.rows import row_count, row_nbytes, step_rows
-from aot.run import memory
+from aot.run import initial_state, memory
 from aot.run.emulate import _GRID, _READ_AT, _READS, _Machine, _unicorn
 from aot.run.layout import NO_OTHERS, lay_out
 
@@ -41,9 +41,12 @@ class _Row:
 def run_poisoned(
     bundle: Bundle, inputs: Sequence[np.ndarray], expected: Mapping[str, np.ndarray] | None = None
 ) -> tuple[np.ndarray, ...]:
-    """The outputs. expected: what each buffer holds in the end, by name; the first row that differs is then named."""
+    """The outputs; a model with state begins from its initial one. expected: what each buffer holds in the end, by name; the first row that
+    differs is then named."""
     entry, unicorn = bundle.main, _unicorn()
     assert entry.plan is not None
+    if memory.takes_state(entry):
+        inputs = [*inputs, np.frombuffer(initial_state(bundle), np.uint8)]
     regions, calls = memory.arguments(bundle, entry, inputs, 3)
     others = _READS if entry.paging else NO_OTHERS
     layout = lay_out(bundle, entry, regions, _GRID, at_end=True, guard=0xA5, passed=calls[-1].arguments, others=others)
@@ -61,7 +64,7 @@ def run_poisoned(
     watch.check()
     assert watch.number == len(entry.plan.schedule.steps)
     machine.check()
-    return memory.outputs(bundle, entry, machine.contents())
+    return memory.outputs(bundle, entry, machine.contents())[: len(entry.outputs)]
 
 
 class _Watch:
