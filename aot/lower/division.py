@@ -105,7 +105,24 @@ def divide(whole: Plan, wish: Wish, io: Io, inplace: bool, others: Sequence[Sequ
         worth = ways.worth(way, placed.workspace_nbytes)
         if worth < least and placed.workspace_nbytes < whole.workspace_nbytes:
             best, least = placed, worth
-    return best
+    return best if wish.limit_nbytes is None else _within(ways, wish, wish.limit_nbytes) or best
+
+
+def _within(ways: Ways, wish: Wish, limit_nbytes: int) -> Plan | None:
+    """A plan within a limit, where none of the fastest divisions is: of those that take more instructions the first, found by bisection, as
+    the memory that they need falls; where none of these is, one of the smallest."""
+    slower, found = ways.candidates(wish)[MOST_PLACED:], None
+    while slower:
+        middle = len(slower) // 2
+        placed = ways.placed(slower[middle])
+        if placed is not None and placed.workspace_nbytes <= limit_nbytes:
+            found, slower = placed, slower[:middle]
+        else:
+            slower = slower[middle + 1 :]
+    if found is not None:
+        return found
+    smallest = (ways.placed(way) for way in ways.candidates(Wish())[:MOST_PLACED])
+    return next((placed for placed in smallest if placed is not None and placed.workspace_nbytes <= limit_nbytes), None)
 
 
 def points(whole: Plan, io: Io, inplace: bool, others: Sequence[Sequence[Implementation]] = ()) -> tuple[Plan, ...]:

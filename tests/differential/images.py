@@ -138,7 +138,7 @@ class Images(Grower):
         if self.coin():
             flat = (1, prod(self[last].shape))
             self.node("RESHAPE", [last, self.integers(flat)], self.like(last, flat), {"new_shape": list(flat)})
-            CASES["FULLY_CONNECTED"].grow(self, "FULLY_CONNECTED")
+            self.step("FULLY_CONNECTED")
 
 
 def image_net(seed: int, most_layers: int = 10) -> Net:
