@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 _UNIT = 4
 """Channels that a part has a multiple of, if it can: kernels make several at a time."""
+_MORE_PARTS = 1.6
+"""So many times as many parts as there have to be, if all are then equal: they share code, and take each other's place in the window."""
 
 Divided = tuple["Program", tuple["Field", ...]]
 Fitted = tuple[tuple["Buffer", ...], tuple["Primitive", ...], tuple["Field", ...]]
@@ -127,7 +129,7 @@ class _Splitter:
         return geometry is not None and geometry.kind != "depthwise" and geometry.groups == 1
 
     def divided(self, field: Field, limit: int) -> Fitted | None:
-        """The layer in as few parts as there can be whose pages have at most `limit` bytes; None if there are none."""
+        """The layer in about as few parts as there can be whose pages have at most `limit` bytes; None if there are none."""
         each = self._rounded(min(max(self.channels * limit // _least(field), 1), self.channels - 1))
         while each > 0:
             parts = split_channels(self.program, self.layer, self._ends(each))
@@ -152,9 +154,10 @@ class _Splitter:
         return channels // _UNIT * _UNIT if channels > _UNIT else channels
 
     def _ends(self, each: int) -> list[int]:
-        """Where parts of at most so many channels end, all about as large."""
+        """Where parts of at most so many channels end, all as large, or about so."""
         unit = _UNIT if each % _UNIT == 0 else 1
-        count, units = -(-self.channels // each), -(-self.channels // unit)
+        least, units = -(-self.channels // each), -(-self.channels // unit)
+        count = next((count for count in range(least, int(least * _MORE_PARTS) + 1) if units % count == 0), least)
         return [min(units * (number + 1) // count * unit, self.channels) for number in range(count)]
 
     def _survey(self, parts: Parts) -> tuple[Field, ...]:
