@@ -21,7 +21,10 @@ from aot.graph.interpreter import run as interpret
 from aot.run import host, run_bundle
 from aot.run.reader import C_READ, Reader
 from aot.samples import differences, golden_samples, random_inputs
+from tests.graph.stateful import Sub, accumulator, initialiser
+from tests.graph.stateful import model as model_with_state
 from tests.lower.unsigned_networks import small_network
+from tests.models.test_several import images
 from tests.models.test_stream_input import network, same
 from tests.one_operator import conv2d, fully_connected
 from tests.run.objects import needs_qemu
@@ -97,6 +100,44 @@ def test_real_models_in_a_window_of_16_kib(name: str, cpu: str | None, options: 
         result = run_bundle(bundle, sample.inputs)
         assert differences(sample.outputs, result.outputs) == []
         assert bundle.main.paging is not None and result.read_nbytes == bundle.main.paging.read_nbytes
+
+
+@pytest.mark.parametrize("cpu", [None, "cortex-m4"])
+def test_several_models_read_one_file(cpu: str | None, tmp_path: Path) -> None:
+    """Layers that are the same in both have the same pages, which are there once."""
+    paths = [tmp_path / "small.tflite", tmp_path / "large.tflite"]
+    for path, size in zip(paths, (8, 12), strict=True):
+        path.write_bytes(images(size, 4))
+    bundle = compile(paths, options=Options(cpu, name="both", share_workspace=True, page_weights_nbytes=2048))
+    read = 0
+    for path, part in zip(paths, bundle.models, strict=True):
+        inputs = random_inputs(part.main, 2)
+        result = run_bundle(bundle, inputs, entry=part.main)
+        same(result.outputs, interpret(read_main_graph(path, Options(cpu)), inputs))
+        read += result.read_nbytes or 0
+    assert bundle.pages is not None and 0 < len(bundle.pages) < read
+
+
+@pytest.mark.parametrize("cpu", [None, "cortex-m4"])
+def test_a_model_with_state(cpu: str | None, tmp_path: Path) -> None:
+    """NAME_init has what it writes in the object, and reads nothing."""
+
+    def main(s: Sub) -> tuple[list[int], list[int]]:
+        s.call_once(1)
+        (x,), (total,) = accumulator(s)
+        out = s.value((1, 4))
+        s.m.operator("FULLY_CONNECTED", [total, s.constant(np.arange(16).reshape(4, 4) / 8), -1], [out], {})
+        return [x], [out]
+
+    content = model_with_state(main, initialiser(1, 2, 3, 4))
+    bundle, inputs, _ = made(tmp_path / "net.tflite", content, 256, target=cpu)
+    paging, weights, total = bundle.main.paging, np.arange(16).reshape(4, 4) / 8, np.array([1, 2, 3, 4], np.float32)
+    assert paging is not None and paging.read_nbytes >= 64 and bundle.init is not None and bundle.init.paging is None
+    state = None
+    for _ in range(3):
+        result = run_bundle(bundle, inputs, state=state)
+        total, state = total + inputs[0].reshape(-1), result.state
+        np.testing.assert_allclose(result.outputs[0].reshape(-1), weights @ total, rtol=1e-5)
 
 
 def test_what_is_left_in_the_object(tmp_path: Path) -> None:
