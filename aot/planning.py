@@ -66,7 +66,7 @@ def with_sums(
         return program, fields
     peaks = []
     for each, offered in ((program, fields), (divided, found)):
-        ordered = schedule(each, tuple(Choice(field.candidates[0]) for field in offered), options.io, options.inplace)
+        ordered = schedule(each, tuple(map(_with_rows, offered)), options.io, options.inplace)
         if not peaks and place(ordered, options.io, options.inplace).workspace_nbytes < SMALL_NBYTES:
             return program, fields  # nothing will run by rows
         peaks.append(least_peak(ordered, options.io, options.inplace))
@@ -81,6 +81,11 @@ def _surveyed(
     new = replace(divided, instructions=tuple(one for one in divided.instructions if id(one) not in known))
     known |= {id(one): field for one, field in zip(new.instructions, survey(new, backend, GENERIC, target), strict=True)}
     return divided, tuple(known[id(one)] for one in divided.instructions)
+
+
+def _with_rows(field: Field) -> Choice:
+    """The first candidate that has rows; the first of all where none has."""
+    return Choice(next((one for one in field.candidates if one.rows.count > 1), field.candidates[0]))
 
 
 def _left_whole(program: Program, divided: Program, fields: tuple[Field, ...]) -> frozenset[str]:

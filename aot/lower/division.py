@@ -66,7 +66,7 @@ class Ways:
         self.io: Io = io
         chosen = Divisions(layers_of(self.schedule, io, inplace))
         self.variants = Variants(chosen.layers, others)
-        starts = {id(each): each for each in (chosen, self.variants.leaner(chosen))}.values()
+        starts = {id(each): each for each in (chosen, *self.variants.leaner(chosen))}.values()
         self.found = [Way(*self.variants.cheaper(each.layers, segments)) for each in starts for segments in _divisions(each)]
 
     def worth(self, way: Way, nbytes: int) -> float:
@@ -102,7 +102,7 @@ def divide(whole: Plan, wish: Wish, io: Io, inplace: bool, others: Sequence[Sequ
             continue
         if wish.limit_nbytes is not None and placed.workspace_nbytes <= wish.limit_nbytes:
             return placed
-        worth = ways.worth(way, placed.workspace_nbytes)
+        worth = placed.workspace_nbytes if wish.limit_nbytes is not None else ways.worth(way, placed.workspace_nbytes)
         if worth < least and placed.workspace_nbytes < whole.workspace_nbytes:
             best, least = placed, worth
     return best if wish.limit_nbytes is None else _within(ways, wish, wish.limit_nbytes) or best

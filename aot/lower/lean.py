@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from aot.lower.streaming import Layers
 
 _ROUNDS = 8
+_FAR = 0.8  # of a least peak, that is clearly less
 _MORE_CONSTANTS = 0.05  # of all, for a layer
 INSTRUCTIONS_COUNT = 3
 """A share of all instructions is worth as much as three times that share of memory."""
@@ -53,15 +54,17 @@ class Variants:
         count = instructions if part.walk is None else row_instructions
         return count(one) - count(now) + self.price * max(_flash_nbytes(one) - _flash_nbytes(now), 0)
 
-    def leaner(self, divisions: Divisions) -> Divisions:
-        """The divisions with variants that lower the least peak: from those that layers have, or from the leanest of all."""
+    def leaner(self, divisions: Divisions) -> tuple[Divisions, ...]:
+        """The divisions with variants that lower the least peak as far as that is worth it: from those that layers have, or from the
+        leanest of all; and these themselves, where they need clearly less."""
         leanest = divisions.layers
         for number in range(len(leanest.layers)):
             now = leanest.layers[number].implementation
             best = min((now, *self.of(leanest, number)), key=lambda one: _leanness(one, now))
             leanest = leanest if best is now else leanest.with_implementation(number, best)
         starts = [divisions] if leanest is divisions.layers else [divisions, Divisions(leanest)]
-        return min(map(self._climbed, starts), key=lambda climbed: climbed[0])[1]
+        best = min(map(self._climbed, starts), key=lambda climbed: climbed[0])[1]
+        return (best, starts[-1]) if starts[-1].least_peak < _FAR * best.least_peak else (best,)
 
     def _climbed(self, divisions: Divisions) -> tuple[float, Divisions]:
         """The divisions after one variant after the other has lowered the least peak, and what that is worth."""
@@ -119,9 +122,16 @@ def divided_instructions(layers: Layers, segments: Segments) -> int:
     )
 
 
-def _leanness(one: Implementation, now: Implementation) -> tuple[bool, int, int, int]:
-    """What orders variants by the memory that they need at once: whether rows may lie scattered, rows and scratch of a step."""
-    return not one.scatters, one.rows.per_step, one.scratch_nbytes, row_instructions(one) if one is not now else 0
+def _leanness(one: Implementation, now: Implementation) -> tuple[bool, bool, int, int, int]:
+    """What orders variants by the memory that they need at once: whether there are rows, and these may lie scattered; rows and scratch of
+    a step."""
+    return (
+        one.rows.count == 1,
+        not one.scatters,
+        one.rows.per_step,
+        one.scratch_nbytes,
+        row_instructions(one) if one is not now else 0,
+    )
 
 
 def _flash_nbytes(one: Implementation) -> int:

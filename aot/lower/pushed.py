@@ -70,7 +70,7 @@ def _require_rows(program: Program) -> None:
     if len(program.inputs) != 1:
         raise CompileError(f"{what}the model has {len(program.inputs)} inputs, not one")
     image = program[program.inputs[0]]
-    if len(image.shape) < 3 or image.shape[0] != 1 or row_count(image) != image.shape[1] or image.shape[1] < 2:
+    if len(image.shape) < 3 or image.shape[0] != 1 or row_count(image) < 2:
         raise CompileError(f"{what}the input '{image.label or image.name}' has shape {list(image.shape)}, not [1, rows, ...]")
     if any(buffer.role == "state" for buffer in program.buffers):
         raise CompileError(f"{what}the model keeps variables from one run to the next, which can't be combined yet")

@@ -231,7 +231,9 @@ class _Plan:
         sums = 2 * sum(len(path.taps(x)) for x in range(g.output[2]))
         output = requantised(self.form) + 2 + (constant_count(self.form) + 1) // 2
         spilled = _SPILLED * max(0, g.output[2] - 4) if g.stride[1] == 1 else 0
-        channel = 20 + 5 * columns + sums + g.output[2] * output + (12 * turns + 6 if turns else 0) + spilled
+        channel = (
+            (20 if g.output[2] > 1 else 4) + 5 * columns + sums + g.output[2] * output + (12 * turns + 6 if turns else 0) + spilled
+        )
         nbytes = 150.0
         for band in path.bands:
             straight = (path if band.stop - band.first > 1 else replace(path, at_once=_FEW)).straight

@@ -38,7 +38,7 @@ def single_row_tiles(words: int, width: int, choices: list[tuple[int, int]]) -> 
         return block_instructions(words, width, *choice) - left
 
     pixels, pairs = min(choices, key=row)
-    return [(pixels, pairs, STRAIGHT * pairs, False), *([(pixels, pairs, WIDE_STRAIGHT // pairs, True)] if pixels > 1 else [])]
+    return [(pixels, pairs, STRAIGHT * pairs, False), (pixels, pairs, WIDE_STRAIGHT // pairs, True)]
 
 
 def block_choices(words: int, channels: int, is_long: bool = False) -> list[tuple[int, int]]:
