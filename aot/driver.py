@@ -191,8 +191,7 @@ def emit_models(
 
     def attempt(goal: Goal) -> Attempt:
         """The bundle with the kernels that are best for this goal; where what is wanted does not fit, of all that there are."""
-        fields = offered.usual if goal == offered.goal else offered.every
-        plans, estimate_nbytes = plan_programs(offered.programs, fields, offered.every, goal, options, observe)
+        plans, estimate_nbytes = plan_programs(offered, goal, options, observe)
         rest = iter(plans)
         sources = [source for each in lowered for source in entry_sources(each, rest, target, backend, options)]
         return Attempt(sources, emit(name, target, sources, options), estimate_nbytes)

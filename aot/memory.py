@@ -73,7 +73,7 @@ def curves(path: str | Path, options: Options, observe: Observer) -> tuple[Curve
     for text, wanted in _wanted(options, balanced):
         parts = {"balanced": plain, "ram": ram}.get(text) or offered(wanted)
         try:
-            plans, _ = plan_programs(parts.programs, parts.usual, parts.every, parts.goal, wanted, _silent)
+            plans, _ = plan_programs(parts, parts.goal, wanted, _silent)
         except CompileError as error:
             refusals.append(f"{text}: {error}")
             continue

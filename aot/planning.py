@@ -6,11 +6,13 @@ Invariant: a limit on memory holds, or a CompileError says what the least is.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from aot.backends.generic import GENERIC
+from aot.backends.move import move
 from aot.errors import CompileError
 from aot.fitting import with_less_scratch
 from aot.graph.primitive import Contract
@@ -19,15 +21,17 @@ from aot.lower.check import check_plan
 from aot.lower.division import SMALL_NBYTES, Wish, divide, least_peak, points
 from aot.lower.implementation import Choice, Implementation
 from aot.lower.memory import memory_of
-from aot.lower.pages import without_pages
+from aot.lower.moves import Mover, with_moves
 from aot.lower.place import plan as place
 from aot.lower.plan import Window
 from aot.lower.pushed import pulled, require_late_outputs
 from aot.lower.schedule import schedule
+from aot.lower.segments import expected_instructions
 from aot.lower.select import (
     Field,
     constants_limit,
     decide,
+    field_of,
     promised_flash_nbytes,
     select,
     survey,
@@ -39,19 +43,27 @@ from aot.paging import fit_window
 
 if TYPE_CHECKING:
     from aot.driver import Observer, Options
+    from aot.graph.primitive import Primitive
     from aot.lower.implementation import Backend
     from aot.lower.plan import Plan
     from aot.lower.program import Program
     from aot.target import Target
 
+_SLIGHT = 0.01
+"""Of all instructions: what balanced code may take more for the sake of memory."""
 _WORTH = 0.95
 """Of the peak, that is left where sums of whole images get an instruction of their own."""
 
 
 def divides(options: Options) -> bool:
     """Whether layers may run by rows."""
-    wanted = options.optimize == "ram" or options.max_workspace_nbytes is not None or options.stream_input
+    wanted = options.optimize in ("balanced", "ram") or options.max_workspace_nbytes is not None or options.stream_input
     return wanted and options.kernels == "native" and not options.expose
+
+
+def _is_slight(options: Options) -> bool:
+    """Whether layers run by rows only where it costs next to nothing."""
+    return options.optimize == "balanced" and options.max_workspace_nbytes is None and not options.stream_input
 
 
 def with_sums(
@@ -113,12 +125,14 @@ def with_pulls(program: Program, fields: tuple[Field, ...], target: Target) -> t
 
 @dataclass(frozen=True)
 class Offers:
-    """Programs, what kernels offer for each of their instructions (`usual`: what the options leave of it), and what to choose for."""
+    """Programs, what kernels offer for each of their instructions (`usual`: what the options leave of it), what to choose for, and how
+    tensors of each are moved."""
 
     programs: Sequence[Program]
     every: Sequence[tuple[Field, ...]]
     usual: Sequence[tuple[Field, ...]]
     goal: Goal
+    movers: Sequence[Mover]
 
 
 def offers(programs: Sequence[Program], backends: Sequence[Backend], target: Target, options: Options) -> Offers:
@@ -126,7 +140,7 @@ def offers(programs: Sequence[Program], backends: Sequence[Backend], target: Tar
     every = [survey(program, chosen, GENERIC, target) for program, chosen in zip(programs, backends, strict=True)]
     if options.stream_input:
         every = [with_pulls(program, fields, target) for program, fields in zip(programs, every, strict=True)]
-    if divides(options):
+    if divides(options) and not _is_slight(options):
         found = [with_sums(*each, target, options) for each in zip(programs, every, backends, strict=True)]
         programs, every = [program for program, _ in found], [fields for _, fields in found]
     if (window := options.page_weights_nbytes) is not None:
@@ -134,7 +148,15 @@ def offers(programs: Sequence[Program], backends: Sequence[Backend], target: Tar
         programs, every = [program for program, _ in found], [fields for _, fields in found]
     usual = [offer(program, found, options) for program, found in zip(programs, every, strict=True)]
     limit = constants_limit(programs, target) if options.optimize in ("balanced", "ram") else None
-    return Offers(programs, every, usual, Goal(options.optimize, max_constants_nbytes=limit))
+    movers = [Mover(move, partial(_again, backend, target)) for backend in backends]
+    return Offers(programs, every, usual, Goal(options.optimize, max_constants_nbytes=limit), movers)
+
+
+def _again(backend: Backend, target: Target, program: Program, instruction: Primitive, before: Implementation) -> Implementation:
+    """The implementation of an instruction, in the variant that it had as another one."""
+    candidates = field_of(program, instruction, backend, GENERIC, target).candidates
+    known = [(one.kernel, one.variant, one.scratch_nbytes, one.constants_nbytes) for one in candidates]
+    return candidates[known.index((before.kernel, before.variant, before.scratch_nbytes, before.constants_nbytes))]
 
 
 def plan_program(program: Program, target: Target, backend: Backend, options: Options, observe: Observer) -> Plan:
@@ -143,12 +165,21 @@ def plan_program(program: Program, target: Target, backend: Backend, options: Op
 
 
 def plan_choices(
-    program: Program, choices: tuple[Choice, ...], options: Options, observe: Observer, offered: tuple[Field, ...] = ()
+    program: Program,
+    choices: tuple[Choice, ...],
+    options: Options,
+    observe: Observer,
+    offered: tuple[Field, ...] = (),
+    mover: Mover | None = None,
 ) -> Plan:
     """Order the steps, divide layers into rows if that is wished for, place every byte; checked by replay."""
     plan = layer_by_layer(program, choices, options, observe)
     if (wish := wish_of(options)) is not None:
+        whole = plan
         plan = divide(plan, wish, options.io, options.inplace, [field.candidates for field in offered])
+        if mover is not None and not wish.holds(plan):
+            before = plan if wish.max_rise is None else whole
+            plan = with_moves(plan, mover, options.io, options.inplace, (1 + _SLIGHT) * expected_instructions(before.schedule))
     check_plan(plan)
     observe("plan", plan)
     return plan
@@ -182,10 +213,12 @@ def tradeoffs(
 
 
 def wish_of(options: Options) -> Wish | None:
-    """What layers may run by rows for: the smallest workspace, or one that fits."""
+    """What layers may run by rows for: the smallest workspace, or one that fits, or one that costs next to nothing."""
     if not divides(options):
         return None
-    return Wish() if options.optimize == "ram" else Wish(options.max_workspace_nbytes)
+    if options.max_workspace_nbytes is not None and options.optimize != "ram":
+        return Wish(options.max_workspace_nbytes)
+    return Wish(max_rise=_SLIGHT) if _is_slight(options) else Wish()
 
 
 def offer(program: Program, fields: tuple[Field, ...], options: Options) -> tuple[Field, ...]:
@@ -193,20 +226,18 @@ def offer(program: Program, fields: tuple[Field, ...], options: Options) -> tupl
     return without_slower(without_larger_workspace(program, fields)) if options.optimize in ("balanced", "ram") else fields
 
 
-def plan_programs(
-    programs: Sequence[Program],
-    fields: Sequence[tuple[Field, ...]],
-    every: Sequence[tuple[Field, ...]],
-    goal: Goal,
-    options: Options,
-    observe: Observer,
-) -> tuple[list[Plan], int]:
+def plan_programs(offered: Offers, goal: Goal, options: Options, observe: Observer) -> tuple[list[Plan], int]:
     """A plan for each entry, with the kernels that are best for all together and let each workspace stay within --max-workspace; and
-    the bytes of flash that their costs promise. CompileError if a workspace can't. every: all that kernels offer."""
-    fields = list(fields)
+    the bytes of flash that their costs promise. CompileError if a workspace can't. For another goal than the options' own, where what
+    is wanted does not fit, all that kernels offer is there to choose from."""
+    fields = list(offered.usual if goal == offered.goal else offered.every)
+
+    def planned(number: int, chosen: tuple[Choice, ...], options: Options) -> Plan:
+        return plan_choices(offered.programs[number], chosen, options, observe, offered.every[number], offered.movers[number])
+
     while True:
         choices = decide(fields, goal)
-        plans = [plan_choices(*each, options, observe, offered) for *each, offered in zip(programs, choices, every, strict=True)]
+        plans = [planned(number, chosen, options) for number, chosen in enumerate(choices)]
         narrowed = [
             field if fits_workspace(plan, options) else with_less_scratch(field, plan, options.max_workspace_nbytes or 0)
             for field, plan in zip(fields, plans, strict=True)
@@ -217,7 +248,7 @@ def plan_programs(
     for plan in plans:
         check_workspace(plan, options)
     if options.share_workspace and options.max_workspace_nbytes is None:
-        plans = within_shared(plans, choices, every, options, observe)
+        plans = within_shared(plans, choices, options, planned)
     for plan in plans:
         require_late_outputs(plan, options.io)
     return plans, promised_flash_nbytes(choices)
@@ -226,9 +257,8 @@ def plan_programs(
 def within_shared(
     plans: Sequence[Plan],
     choices: Sequence[tuple[Choice, ...]],
-    every: Sequence[tuple[Field, ...]],
     options: Options,
-    observe: Observer,
+    planned: Callable[[int, tuple[Choice, ...], Options], Plan],
 ) -> list[Plan]:
     """The plans of entries that share a workspace: none has to be smaller than the largest, if larger it is faster."""
     if not divides(options):
@@ -236,10 +266,8 @@ def within_shared(
     limit = max(plan.workspace_nbytes for plan in plans)
     roomy = replace(options, optimize="balanced", max_workspace_nbytes=limit)
     found = []
-    for plan, chosen, offered in zip(plans, choices, every, strict=True):
-        other = plan
-        if plan.workspace_nbytes < limit:
-            other = plan_choices(without_pages(plan.schedule).program, chosen, roomy, observe, offered)
+    for number, (plan, chosen) in enumerate(zip(plans, choices, strict=True)):
+        other = planned(number, chosen, roomy) if plan.workspace_nbytes < limit else plan
         found.append(other if other.workspace_nbytes <= limit else plan)
     return found
 

@@ -8,14 +8,34 @@ Invariant: a primitive writes only its outputs, every element that `store` reach
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
-from aot.graph.expr import Affine, Expr, IndexMap, Load, axis, buffers_read, loads, text
+from aot.graph.expr import Affine, Expr, IndexMap, Load, Lookup, axis, buffers_read, loads, text, walk
 from aot.graph.ir import DType, Shape
 
 
+class _Accesses:
+    """What the expressions of a primitive read, found once: planning asks again for each row."""
+
+    @cached_property
+    def loads(self) -> tuple[Load, ...]:
+        """Every distinct load, in order."""
+        return loads(*self._roots)
+
+    @cached_property
+    def lookups(self) -> tuple[Lookup, ...]:
+        """Every distinct lookup, in order."""
+        return tuple(dict.fromkeys(node for node in walk(*self._roots) if isinstance(node, Lookup)))
+
+    @property
+    def _roots(self) -> tuple[Expr, ...]:
+        assert isinstance(self, Map | Reduce | Contract)
+        return expressions(self)
+
+
 @dataclass(frozen=True)
-class Map:
+class Map(_Accesses):
     """out[store(i)] = value(i) for every i in `space`. Empty `store`: i itself (the space is the buffer's shape)."""
 
     out: str
@@ -26,7 +46,7 @@ class Map:
 
 
 @dataclass(frozen=True)
-class Reduce:
+class Reduce(_Accesses):
     """For every i in `space`: acc = initial(i); for every j in `window`: acc = combine(acc, term(i, j)); out[store(i)] = result(i, acc).
 
     `combine` is a name from expr.ARITHMETIC: add, min, max, mul, and, or.
@@ -75,7 +95,7 @@ class Geometry:
 
 
 @dataclass(frozen=True)
-class Contract:
+class Contract(_Accesses):
     """acc = initial(i) + sum over j in `window` of (left - left_zero_point) * (right - right_zero_point); out[store(i)] = result(i, acc).
 
     `left` is the activation, `right` the weights. `left.fill` is the zero point: padding adds nothing.
@@ -199,7 +219,7 @@ def writes(primitive: Primitive) -> tuple[str, ...]:
 
 
 def loads_of(primitive: Primitive) -> tuple[Load, ...]:
-    return loads(*expressions(primitive))
+    return () if isinstance(primitive, Call | Control) else primitive.loads
 
 
 def describe(primitive: Primitive) -> str:

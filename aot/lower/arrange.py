@@ -17,12 +17,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from aot.lower.implementation import Skew
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from aot.lower.pieces import Part, Piece, Share
 
-MAX_TRIES = 120
+MAX_TRIES = 240
 MAX_WORK = 12_000_000
 """Pairs of pieces looked at, over all tries."""
 
@@ -38,14 +40,14 @@ class Arrangement:
     bound_nbytes: int
 
 
-def arrange(pieces: Sequence[Piece], shares: Sequence[Share], align: int) -> Arrangement:
-    """Offsets for pieces, as small together as the tries find."""
+def arrange(pieces: Sequence[Piece], shares: Sequence[Share], align: int, most_tries: int = MAX_TRIES) -> Arrangement:
+    """Offsets for pieces, as small together as the tries find: the fixed orders, and random ones up to so many in all."""
     bound = least_nbytes(pieces, shares)
     if not pieces:
         return Arrangement((), 0, 0)
     forbidden = collisions(pieces, shares)
     work = sum(map(len, forbidden)) + len(pieces)
-    tries = max(len(_ORDERS), min(MAX_TRIES, MAX_WORK // work))
+    tries = max(len(_ORDERS), min(most_tries, MAX_WORK // work))
     choose = random.Random(1)
     best: tuple[int, list[int], list[int]] | None = None
     for number in range(tries):
@@ -86,6 +88,9 @@ _ORDERS = (
     lambda piece: -piece.nbytes * (_last(piece) - _first(piece) + 1),
     lambda piece: (piece.row is not None, _first(piece), -piece.nbytes),
     lambda piece: (-_last(piece), -piece.nbytes),
+    lambda piece: (piece.row is not None, -piece.nbytes, _first(piece)),
+    lambda piece: (piece.row is not None, -_last(piece)),
+    lambda piece: (piece.row is not None, -piece.nbytes * (_last(piece) - _first(piece) + 1)),
 )
 
 
@@ -166,6 +171,11 @@ def _cut(low: int, high: int, share: Share) -> list[Interval]:
     """What stays forbidden of (old's offset - new's)."""
     equal = share.new_low - share.old_low
     match share.rule:
+        case Skew() as skew:
+            at = max(skew.first_nbytes, low - low % skew.unit_nbytes)
+            starts = [low, *range(at, high, skew.unit_nbytes)] if skew.unit_nbytes > 1 else [low, at]
+            ends = starts[1:] if skew.unit_nbytes == 1 else [*starts[1:], high]
+            return [(a, min(b, high)) for a, b in zip(starts, ends) if a < min(b, high)]
         case "anywhere":
             return []
         case "forward":
@@ -210,4 +220,4 @@ def _most_shared(shares: Sequence[Share]) -> int:
     """At most so many bytes are shared in a step."""
     new = {(share.new, share.new_low): share.new_nbytes for share in shares}
     old = {(share.old, share.old_low): share.old_nbytes for share in shares}
-    return min(sum(new.values()), sum(old.values()))
+    return min(sum(new.values()), sum(old.values()), sum(share.most_nbytes for share in shares))

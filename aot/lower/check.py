@@ -17,7 +17,7 @@ from aot.errors import InternalError
 from aot.graph.expr import Affine, Load
 from aot.graph.primitive import Call, Control, Map, store_of
 from aot.lower.blocks import loops, trace
-from aot.lower.implementation import request_of
+from aot.lower.implementation import Skew, request_of
 from aot.lower.plan import PROGRESS, PROGRESS_NBYTES, scratch_name
 from aot.lower.rows import row_count, row_nbytes, step_rows
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from aot.graph.expr import IndexMap
     from aot.graph.ir import Shape
     from aot.graph.primitive import Primitive
-    from aot.lower.implementation import Implementation
+    from aot.lower.implementation import Implementation, Rule
     from aot.lower.plan import Plan, Step
     from aot.lower.program import Program
 
@@ -221,13 +221,15 @@ class _Replay:
     def check_apart(self, where: str, step: Step, rows: Mapping[str, range], writes: tuple[str, ...]) -> None:
         """What the step writes shares no byte with what else it touches, except as the implementation allows."""
         chosen = self.plan.schedule.implementation(step)
-        rules = {self.program.storage(name): rule for name, rule in chosen.sharing(step.y1 - step.y0).items()}
+        rules: dict[str, Rule] = {self.program.storage(name): rule for name, rule in chosen.sharing(step.y1 - step.y0).items()}
         for name in writes:
             for other in rows:
                 if other == name or not _meet(self.hull(name, rows[name]), self.hull(other, rows[other])):
                     continue
                 out, old = self.extents(step, name, rows[name]), self.extents(step, other, rows[other])
                 rule = rules.get(other) if name == writes[0] and other not in writes else None
+                if isinstance(rule, Skew) and {name, other} & self.plan.row_offsets.keys():
+                    rule = None
                 first, second = (self.first_row(name, rows[name]), self.first_row(other, rows[other]))
                 for at, new in enumerate(out, first):
                     for row, before in enumerate(old, second):
@@ -307,8 +309,10 @@ def _meet(a: range, b: range) -> bool:
     return bool(a) and bool(b) and a.start < b.stop and b.start < a.stop
 
 
-def _may_lie(rule: str | None, new: range, old: range) -> bool:
+def _may_lie(rule: Rule | None, new: range, old: range) -> bool:
     """Whether a step may write bytes `new` where it reads bytes `old`."""
+    if isinstance(rule, Skew):
+        return rule.allows(old.start - new.start)
     if rule == "anywhere":
         return True
     if rule == "forward":

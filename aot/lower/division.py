@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from typing import TYPE_CHECKING
 
 from aot.graph.primitive import Control
-from aot.lower.lean import Variants, divided_instructions
+from aot.lower.lean import Variants, divided_instructions, flash_nbytes
 from aot.lower.pages import fits_window, without_pages
 from aot.lower.place import plan
 from aot.lower.segments import Divisions, Segments, expected_instructions, scheduled
@@ -31,14 +32,21 @@ MOST_POINTS = 32
 """Divisions that are placed to see what RAM costs."""
 SMALL_NBYTES = 512
 """A workspace below that is not worth dividing."""
+_MORE_FLASH = 0.02
+"""Of all flash: what plans may take more for which instructions may rise by little only."""
 
 
 @dataclass(frozen=True)
 class Wish:
-    """What is wanted: the smallest workspace that is worth its instructions; or, with `limit_nbytes`, the fewest instructions in a
-    workspace of at most so many bytes."""
+    """What is wanted: the smallest workspace that is worth its instructions, of which there may be at most that share more than layer by
+    layer (`max_rise`); or, with `limit_nbytes`, the fewest instructions in a workspace of at most so many bytes."""
 
     limit_nbytes: int | None = None
+    max_rise: float | None = None
+
+    def holds(self, plan: Plan) -> bool:
+        """Whether nothing more is wanted than this plan has."""
+        return self.limit_nbytes is not None and plan.workspace_nbytes <= self.limit_nbytes
 
 
 @dataclass(frozen=True)
@@ -66,7 +74,8 @@ class Ways:
         self.io: Io = io
         chosen = Divisions(layers_of(self.schedule, io, inplace))
         self.variants = Variants(chosen.layers, others)
-        starts = {id(each): each for each in (chosen, *self.variants.leaner(chosen))}.values()
+        apart = Divisions(chosen.layers.without_skews())
+        starts = {id(each): each for each in (chosen, apart, *self.variants.leaner(chosen))}.values()
         self.found = [Way(*self.variants.cheaper(each.layers, segments)) for each in starts for segments in _divisions(each)]
 
     def worth(self, way: Way, nbytes: int) -> float:
@@ -75,9 +84,14 @@ class Ways:
     def candidates(self, wish: Wish) -> list[Way]:
         """Those that fulfil the wish as far as can be known before they are placed, the most promising first."""
         if wish.limit_nbytes is None:
-            return sorted(self.found, key=lambda way: self.worth(way, way.peak_nbytes))
+            most = inf if wish.max_rise is None else (1 + wish.max_rise) * self.variants.total
+            allowed = [way for way in self.found if way.instructions <= most and self._fits_flash(way, wish)]
+            return sorted(allowed, key=lambda way: self.worth(way, way.peak_nbytes))
         fitting = [way for way in self.found if way.peak_nbytes <= wish.limit_nbytes]
         return sorted(fitting, key=lambda way: way.instructions) or sorted(self.found, key=lambda way: way.peak_nbytes)
+
+    def _fits_flash(self, way: Way, wish: Wish) -> bool:
+        return wish.max_rise is None or flash_nbytes(way.layers) <= (1 + _MORE_FLASH) * self.variants.flash_nbytes
 
     def placed(self, way: Way) -> Plan | None:
         """None where the pages of layers that run together do not fit into the window."""
@@ -174,7 +188,8 @@ def _divisions(divisions: Divisions) -> list[Segments]:
         each = divisions.cheapest(peak)
         if each is not None and (not found or each.instructions < found[-1].instructions):
             found.append(each)
-    return found
+    roomy = divisions.roomiest(divisions.least_peak)
+    return [*found, roomy] if roomy is not None else found
 
 
 def least_peak(schedule: Schedule, io: Io, inplace: bool) -> int:

@@ -47,6 +47,32 @@ copied away before its first store.
 
 
 @dataclass(frozen=True)
+class Skew:
+    """Where the output of a layer that runs as a whole may lie on its input, which nothing reads later: it may start `least_nbytes` below
+    the input (above it, if that is negative), or further below, by a multiple of `unit_nbytes` in all. Each byte is then written after it
+    was read for the last time. Both are whole storages."""
+
+    least_nbytes: int
+    unit_nbytes: int = 1
+
+    def allows(self, below_nbytes: int) -> bool:
+        """Whether the output may start so many bytes below the input."""
+        return below_nbytes >= self.least_nbytes and below_nbytes % self.unit_nbytes == 0
+
+    @property
+    def first_nbytes(self) -> int:
+        """The least distance that is allowed."""
+        return -(-self.least_nbytes // self.unit_nbytes) * self.unit_nbytes
+
+    def span_nbytes(self, old_nbytes: int, new_nbytes: int) -> int:
+        """The least bytes that input and output take together."""
+        return max(max(self.first_nbytes, 0) + old_nbytes, new_nbytes)
+
+
+Rule = Overlap | Skew
+
+
+@dataclass(frozen=True)
 class Cost:
     """What an implementation is expected to take: instructions for one inference, and bytes of flash for code of its own (constants are
     counted apart, from `constants`). shared: (name, bytes) of code that layers alike have in common: it is there once for all of them.
@@ -79,7 +105,8 @@ class Implementation:
     constants: what it reads of read-only data, packed for it (weights, bias, tables); they replace the instruction's own constants.
     scratch_nbytes: planned memory alive only during a step (4-byte aligned; 8 with `scratch_align`).
     overwrites: of `reads`, those whose storage `writes[0]` may take over at the same address (element i is read before i is written).
-    overlap: for `reads` how `writes[0]`'s rows may lie on rows that a step reads last. scatters: of `reads` and `writes`, those of which
+    overlap: for `reads` how `writes[0]`'s rows may lie on rows that a step reads last. skew: how all of it may, where the layer is one step.
+    scatters: of `reads` and `writes`, those of which
     a step may touch several rows that do not follow each other in memory: it then gets a table of their addresses.
     cost: what the kernel's author expects of it, for choosing among several; None: nothing is known. variant: what tells it from
     the kernel's other implementations of the instruction. is_frugal: it gives up speed for flash, and is there only where flash is short.
@@ -97,6 +124,7 @@ class Implementation:
     scratch_align: int = 4
     overwrites: tuple[str, ...] = ()
     overlap: tuple[tuple[str, Overlap], ...] = ()
+    skew: tuple[tuple[str, Skew], ...] = ()
     scatters: tuple[str, ...] = ()
     rows: Rows = Rows()
     style: Style = "generic"
@@ -115,11 +143,13 @@ class Implementation:
     def constants_nbytes(self) -> int:
         return sum(constant.nbytes for constant in self.constants)
 
-    def sharing(self, rows: int) -> dict[str, Overlap]:
+    def sharing(self, rows: int) -> dict[str, Rule]:
         """For buffers that are read, how the rows that a step of this many rows writes may lie on rows that it is the last to read."""
-        found: dict[str, Overlap] = dict.fromkeys(self.overwrites, "element")
+        found: dict[str, Rule] = dict.fromkeys(self.overwrites, "element")
         single = rows <= self.rows.per_step
         found.update((name, rule) for name, rule in self.overlap if single or (rule == "forward" and self.rows.in_order))
+        if rows == self.rows.count:
+            found.update(self.skew)
         return found
 
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from aot.lower.segments import Divisions, Segment, instructions, row_instructions
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from aot.lower.implementation import Implementation
     from aot.lower.segments import Segments
@@ -36,10 +36,11 @@ class Variants:
 
     def __init__(self, layers: Layers, offered: Sequence[Sequence[Implementation]]) -> None:
         self.offered = offered
-        chosen = [layer.implementation for layer in layers.layers]
+        self.chosen = chosen = [layer.implementation for layer in layers.layers]
         self.total = max(sum(map(instructions, chosen)), 1)
         self.constants_nbytes = sum(one.constants_nbytes for one in chosen)
-        self.price = self.total / max(sum(map(_flash_nbytes, chosen)), 1)
+        self.flash_nbytes = flash_nbytes(layers)
+        self.price = self.total / max(self.flash_nbytes, 1)
 
     def of(self, layers: Layers, number: int) -> list[Implementation]:
         """Others than the one that a layer has, if costs are known, with not clearly more constants."""
@@ -49,10 +50,13 @@ class Variants:
         limit = now.constants_nbytes + _MORE_CONSTANTS * self.constants_nbytes
         return [one for one in allowed if one is not now and one.constants_nbytes <= limit]
 
-    def cost(self, one: Implementation, now: Implementation, part: Segment) -> float:
-        """What one costs more than another: instructions, whole or by rows, and flash. What it saves of flash counts for nothing."""
-        count = instructions if part.walk is None else row_instructions
-        return count(one) - count(now) + self.price * max(_flash_nbytes(one) - _flash_nbytes(now), 0)
+    def cost(self, layers: Layers, number: int, one: Implementation, part: Segment) -> float:
+        """What one costs more than what a layer has: instructions, whole or by rows, and flash. Less flash than selection found best is
+        worth nothing."""
+        count, now = instructions if part.walk is None else row_instructions, layers.layers[number].implementation
+        others = _shared(layer.implementation for at, layer in enumerate(layers.layers) if at != number)
+        more_nbytes = _alone_nbytes(one, others) - _alone_nbytes(now, others)
+        return count(one) - count(now) + self.price * (more_nbytes if one is self.chosen[number] else max(more_nbytes, 0))
 
     def leaner(self, divisions: Divisions) -> tuple[Divisions, ...]:
         """The divisions with variants that lower the least peak as far as that is worth it: from those that layers have, or from the
@@ -84,14 +88,13 @@ class Variants:
         """With one layer of a segment replaced such that its peak falls most for what it costs; None if nothing is worth it."""
         best: tuple[float, Layers] | None = None
         for number in range(worst.first, worst.end):
-            now = layers.layers[number].implementation
             for one in self.of(layers, number):
                 tried = layers.with_implementation(number, one)
                 found = _again(tried, worst, worst.peak_nbytes - 1)
                 if found is None:
                     continue
                 gain = (worst.peak_nbytes - found.peak_nbytes) / worst.peak_nbytes
-                gain -= INSTRUCTIONS_COUNT * max(self.cost(one, now, worst), 0) / self.total
+                gain -= INSTRUCTIONS_COUNT * max(self.cost(layers, number, one, worst), 0) / self.total
                 if gain > 0 and (best is None or gain > best[0]):
                     best = gain, tried
         return None if best is None else best[1]
@@ -101,8 +104,8 @@ class Variants:
         peak, parts = segments.peak_nbytes, list[Segment]()
         for part in segments.parts:
             for number in range(part.first, part.end):
-                now, offered = layers.layers[number].implementation, self.of(layers, number)
-                for cost, at in sorted((self.cost(one, now, part), at) for at, one in enumerate(offered)):
+                offered = self.of(layers, number)
+                for cost, at in sorted((self.cost(layers, number, one, part), at) for at, one in enumerate(offered)):
                     if cost >= 0:
                         break
                     tried = layers.with_implementation(number, offered[at])
@@ -134,10 +137,23 @@ def _leanness(one: Implementation, now: Implementation) -> tuple[bool, bool, int
     )
 
 
-def _flash_nbytes(one: Implementation) -> int:
-    """Constants and code; code that layers share counts for each of them."""
-    code = 0 if one.cost is None else one.cost.code_nbytes + sum(nbytes for _, nbytes in one.cost.shared)
-    return one.constants_nbytes + code
+def flash_nbytes(layers: Layers) -> int:
+    """Constants and code of all layers; code that they share counts once."""
+    chosen = [layer.implementation for layer in layers.layers]
+    own = sum(_alone_nbytes(one, _shared([one])) for one in chosen)
+    return own + sum(_shared(chosen).values())
+
+
+def _shared(chosen: Iterable[Implementation]) -> dict[str, int]:
+    """Bytes of the code that implementations share, by its name."""
+    return {name: nbytes for one in chosen if one.cost is not None for name, nbytes in one.cost.shared}
+
+
+def _alone_nbytes(one: Implementation, others: Mapping[str, int]) -> int:
+    """Constants and code of an implementation, but for the code that is there anyway."""
+    if one.cost is None:
+        return one.constants_nbytes
+    return one.constants_nbytes + one.cost.code_nbytes + sum(nbytes for name, nbytes in one.cost.shared if name not in others)
 
 
 def _again(layers: Layers, part: Segment, limit: int) -> Segment | None:

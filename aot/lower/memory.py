@@ -128,7 +128,7 @@ def stretches(schedule: Schedule) -> tuple[Stretch, ...]:
 def _peak(plan: Plan, io: Io, inplace: bool) -> Peak | None:
     """What sets the peak: None where nothing is needed."""
     schedule = plan.schedule
-    needed, held = _by_rows(schedule, io, inplace) if schedule.by_rows else _whole(plan)
+    needed, held = _in_parts(schedule, io, inplace) if plan.in_parts else _whole(plan)
     if not any(needed) or not schedule.kernel_steps:
         return None
     computing = [n for n, step in enumerate(schedule.steps) if schedule.implementation(step).computes]
@@ -156,8 +156,8 @@ def _whole(plan: Plan) -> tuple[list[int], _HeldAt]:
     return needed, held
 
 
-def _by_rows(schedule: Schedule, io: Io, inplace: bool) -> tuple[list[int], _HeldAt]:
-    """Bytes that each step needs, by rows, and what needs them."""
+def _in_parts(schedule: Schedule, io: Io, inplace: bool) -> tuple[list[int], _HeldAt]:
+    """Bytes that each step needs, with what its output may share taken off, and what needs them."""
     program = schedule.program
     found, shares = pieces(schedule, io, schedule.scattered)
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from aot.lower.implementation import Skew
 from aot.lower.lifetime import alignment, in_workspace
 from aot.lower.plan import PROGRESS, PROGRESS_NBYTES, scratch_name
 from aot.lower.rows import row_count, row_nbytes, step_rows
@@ -20,7 +21,7 @@ from aot.lower.rows import row_count, row_nbytes, step_rows
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from aot.lower.implementation import Overlap
+    from aot.lower.implementation import Rule
     from aot.lower.lifetime import Io
     from aot.lower.plan import Schedule, Step
     from aot.lower.program import Program
@@ -59,7 +60,14 @@ class Share:
     new_low: int
     new_nbytes: int
     step: int
-    rule: Overlap
+    rule: Rule
+
+    @property
+    def most_nbytes(self) -> int:
+        """Bytes that the two have in common at most."""
+        if isinstance(self.rule, Skew):
+            return self.old_nbytes + self.new_nbytes - self.rule.span_nbytes(self.old_nbytes, self.new_nbytes)
+        return min(self.old_nbytes, self.new_nbytes)
 
 
 class RowUse:

@@ -11,7 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from aot.lower.arrange import arrange, needed_nbytes
+from aot.graph.primitive import Control
+from aot.lower.arrange import MAX_TRIES, arrange, needed_nbytes
 from aot.lower.inplace import needed_takeovers, possible_takeovers
 from aot.lower.lifetime import largest_live_nbytes, lifetimes, live_nbytes, merged, owner
 from aot.lower.pages import with_pages, without_pages
@@ -30,16 +31,18 @@ MAX_PAIRS = 4_000_000
 """Pairs of storages compared, over all heuristics: enough for all of them up to some 400 storages."""
 
 
-def plan(schedule: Schedule, io: Io = "caller", inplace: bool = True, align: int = 4) -> Plan:
-    """Offsets for a schedule. `align`: bytes, of the workspace and of everything in it (elements of 8 bytes raise it to 8).
+def plan(schedule: Schedule, io: Io = "caller", inplace: bool = True, align: int = 4, quick: bool = False) -> Plan:
+    """Offsets for a schedule. `align`: bytes, of the workspace and of everything in it (elements of 8 bytes raise it to 8). quick: rows
+    are placed only in the orders that are good more often than not.
 
     Tries no in-place at all, all that implementations allow, and only what lowers the peak; keeps the smallest, in that order.
     `lower_bound_nbytes` is the largest sum of live bytes with every permitted in-place.
     """
     if schedule.window is not None:
         schedule = _paged(without_pages(schedule), io, inplace, align)
-    if schedule.by_rows:
-        return plan_rows(schedule, io, inplace, align)
+    by_rows = plan_rows(schedule, io, inplace, align, quick) if schedule.by_rows or (inplace and _skews(schedule)) else None
+    if schedule.by_rows and by_rows is not None:
+        return by_rows
     lives = lifetimes(schedule, io, align)
     align = max((life.align for life in lives), default=align)
     possible = possible_takeovers(schedule, lives, io) if inplace else {}
@@ -51,7 +54,8 @@ def plan(schedule: Schedule, io: Io = "caller", inplace: bool = True, align: int
     best, takes_over = min(placed, key=lambda entry: entry[0].nbytes)
     offsets = tuple((life.name, best.offsets[owner(life.name, takes_over)]) for life in lives)
     bound = largest_live_nbytes(merged(lives, possible))
-    return Plan(schedule, lives, offsets, best.nbytes, bound, tuple(takes_over.items()), best.method, align)
+    whole = Plan(schedule, lives, offsets, best.nbytes, bound, tuple(takes_over.items()), best.method, align)
+    return whole if by_rows is None or whole.workspace_nbytes <= by_rows.workspace_nbytes else by_rows
 
 
 def _paged(schedule: Schedule, io: Io, inplace: bool, align: int) -> Schedule:
@@ -70,11 +74,17 @@ def _paged(schedule: Schedule, io: Io, inplace: bool, align: int) -> Schedule:
     return with_pages(schedule, [peak - nbytes for nbytes in own] + [peak] * (len(schedule.steps) - len(own)))
 
 
-def plan_rows(schedule: Schedule, io: Io, inplace: bool, align: int) -> Plan:
+def _skews(schedule: Schedule) -> bool:
+    """Whether some layer's output may lie on its input, but not at the same place; in straight-line code."""
+    every = [choice.implementation for choice in schedule.choices]
+    return any(one.skew for one in every) and not any(isinstance(one.instruction, Control) for one in every)
+
+
+def plan_rows(schedule: Schedule, io: Io, inplace: bool, align: int, quick: bool = False) -> Plan:
     """Offsets for a schedule in which layers run by rows: tensors in one piece, rows of scattered ones, scratch."""
     found, shares = pieces(schedule, io, schedule.scattered, align)
     align = max((piece.align for piece in found), default=align)
-    arranged = arrange(found, shares if inplace else (), align)
+    arranged = arrange(found, shares if inplace else (), align, 0 if quick and schedule.by_rows else MAX_TRIES)
     end = len(schedule.steps) - 1
     lives, offsets, rows = [], [], dict[str, list[int]]()
     for piece, offset in zip(found, arranged.offsets, strict=True):
@@ -86,8 +96,8 @@ def plan_rows(schedule: Schedule, io: Io, inplace: bool, align: int) -> Plan:
             rows.setdefault(piece.storage, [0] * row_count(schedule.program[piece.storage]))[piece.row] = offset
     scattered = tuple((name, tuple(each)) for name, each in rows.items())
     bound = round_up(arranged.bound_nbytes, align)
-    method = "row by row" + (", optimal" if arranged.nbytes <= bound else "")
-    return Plan(schedule, tuple(lives), tuple(offsets), arranged.nbytes, bound, (), method, align, scattered)
+    method = ("row by row" if schedule.by_rows else "skewed") + (", optimal" if arranged.nbytes <= bound else "")
+    return Plan(schedule, tuple(lives), tuple(offsets), arranged.nbytes, bound, (), method, align, scattered, True)
 
 
 @dataclass(frozen=True)

@@ -109,7 +109,8 @@ class Lifetime:
 class Plan:
     """Offsets in the workspace, in bytes. `takes_over` maps a storage to the one whose bytes it continues (in place).
 
-    rows: the storages that lie scattered, row by row, and the offset of each row; they have no other offset.
+    rows: the storages that lie scattered, row by row, and the offset of each row; they have no other offset. in_parts: outputs lie on
+    what their step reads last as far as implementations allow (`overlap`, `skew`), not just in its place.
     """
 
     schedule: Schedule
@@ -121,6 +122,7 @@ class Plan:
     method: str = ""
     align: int = 4
     rows: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    in_parts: bool = False
 
     @cached_property
     def row_offsets(self) -> Mapping[str, tuple[int, ...]]:

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aot.graph.expr import Acc, Affine, Lookup, walk
-from aot.graph.primitive import Call, Contract, Control, Reduce, expressions, loads_of, store_of
+from aot.graph.expr import Acc, Affine
+from aot.graph.primitive import Call, Contract, Control, Reduce, loads_of, store_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,7 +51,7 @@ def touched(program: Program, instruction: Primitive, name: str, y0: int, y1: in
     accesses = [(load.buffer, load.index) for load in loads_of(instruction) if program.storage(load.buffer) == storage]
     if program.storage(instruction.out) == storage:
         accesses.append((instruction.out, store_of(instruction)))
-    looked_up = any(program.storage(one.buffer) == storage for one in _lookups(instruction))
+    looked_up = any(program.storage(one.buffer) == storage for one in instruction.lookups)
     if axis is None or looked_up or any(not divided_alike(program, view) for view, _ in accesses):
         return whole
     extents = (*instruction.space, *getattr(instruction, "window", ()))
@@ -96,10 +96,6 @@ def adds_up_rows(program: Program, instruction: Loop) -> bool:
     name, count = program.storage(instruction.left.buffer), instruction_rows(instruction, accumulates=True)
     rows = range(row_count(program[name]))
     return count == len(rows) and all(touched(program, instruction, name, y, y + 1, True) == range(y, y + 1) for y in rows)
-
-
-def _lookups(instruction: Loop) -> list[Lookup]:
-    return [node for root in expressions(instruction) for node in walk(root) if isinstance(node, Lookup)]
 
 
 def divided_alike(program: Program, view: str) -> bool:

@@ -20,7 +20,7 @@ from aot.graph.primitive import Call, Control
 from aot.lower.plan import Step
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection
 
     from aot.lower.implementation import Implementation
     from aot.lower.plan import Schedule
@@ -33,6 +33,8 @@ _STEP_INSTRUCTIONS = 40
 _CALL = 25
 """For a step: finding out what comes next, and calling it."""
 _ELEMENT_INSTRUCTIONS = 6
+_NEAR = 0.75
+"""Of a peak: where rows have to be placed around whole tensors, the more so if layers need as much."""
 
 
 @dataclass(frozen=True)
@@ -121,12 +123,21 @@ class Divisions:
 
     def cheapest(self, peak_nbytes: int) -> Segments | None:
         """The division with fewest instructions (then fewest layers run by rows) whose peak is at most this."""
+        return self._best(peak_nbytes, lambda one: (one.instructions, 0 if one.walk is None else one.end - one.first + 1))
+
+    def roomiest(self, peak_nbytes: int) -> Segments | None:
+        """The division whose peak is at most this, with the fewest layers near it: it is easier to place."""
+        near = _NEAR * peak_nbytes
+        return self._best(peak_nbytes, lambda one: (max(int(one.peak_nbytes - near), 0) * (one.end - one.first), one.instructions))
+
+    def _best(self, peak_nbytes: int, cost: Callable[[Segment], tuple[int, int]]) -> Segments | None:
+        """The division whose costs have the least sum, of those whose peak is at most this."""
         costs: list[tuple[float, int]] = [(0, 0), *[(inf, 0)] * self.count]
         last: list[Segment | None] = [None] * (self.count + 1)
         for end in range(1, self.count + 1):
             for one in self.ending[end]:
-                before, divided = costs[one.first], 0 if one.walk is None else one.end - one.first + 1
-                found = before[0] + one.instructions, before[1] + divided
+                before, own = costs[one.first], cost(one)
+                found = before[0] + own[0], before[1] + own[1]
                 if one.peak_nbytes <= peak_nbytes and found < costs[end]:
                     costs[end], last[end] = found, one
         parts: list[Segment] = []

@@ -63,10 +63,11 @@ def select(program: Program, backend: Backend, generic: Kernel, target: Target, 
 
 def survey(program: Program, backend: Backend, generic: Kernel, target: Target) -> tuple[Field, ...]:
     """What the kernels offer for each instruction. CompileError if even the generic kernel declines."""
-    return tuple(_field(program, instruction, backend, generic, target) for instruction in program.instructions)
+    return tuple(field_of(program, instruction, backend, generic, target) for instruction in program.instructions)
 
 
-def _field(program: Program, instruction: Primitive, backend: Backend, generic: Kernel, target: Target) -> Field:
+def field_of(program: Program, instruction: Primitive, backend: Backend, generic: Kernel, target: Target) -> Field:
+    """What the kernels offer for an instruction."""
     kind = kind_of(instruction)
     own = [kernel for kernel in backend.kernels if kernel.name != generic.name]
     kernels = [kernel for kernel in own if not kernel.kinds or kind in kernel.kinds]

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from aot.graph.primitive import Call, Control
+from aot.lower.implementation import Skew
 from aot.lower.lifetime import in_workspace
 from aot.lower.pages import page_nbytes
 from aot.lower.rows import instruction_rows, row_count, row_nbytes, step_rows
@@ -23,7 +24,7 @@ from aot.lower.rows import instruction_rows, row_count, row_nbytes, step_rows
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from aot.lower.implementation import Implementation, Overlap
+    from aot.lower.implementation import Implementation, Rule
     from aot.lower.lifetime import Io
     from aot.lower.program import Program
 
@@ -49,7 +50,7 @@ class Layer:
     implementation: Implementation
     steps: tuple[Touches, ...]
     whole: Touches
-    overlaps: Mapping[int, Overlap]
+    overlaps: Mapping[int, Rule]
 
     @property
     def splits(self) -> bool:
@@ -69,6 +70,11 @@ class Storage:
     pinned: bool
     writers: list[int] = field(default_factory=list)
     readers: list[int] = field(default_factory=list)
+
+    @property
+    def all_nbytes(self) -> int:
+        """Bytes of all its rows."""
+        return self.rows * self.nbytes
 
 
 @dataclass(frozen=True)
@@ -93,6 +99,7 @@ class Layers:
         window_nbytes: int | None = None,
     ) -> None:
         self.program, self.order, self.inplace, self.window_nbytes = program, tuple(order), inplace, window_nbytes
+        self.skewed = True
         self.storages: list[Storage] = []
         self.number: dict[str, int] = {}
         for buffer in program.buffers:
@@ -117,6 +124,12 @@ class Layers:
         changed.layers[number] = self._layer(one)
         return changed
 
+    def without_skews(self) -> Layers:
+        """The same layers, but none that runs whole shares bytes with its input, unless they take the same place."""
+        changed = copy.copy(self)
+        changed.skewed = False
+        return changed
+
     def _layer(self, one: Implementation) -> Layer:
         rows = one.rows
         whole = self._touches(one, 0, rows.count)
@@ -126,7 +139,7 @@ class Layers:
             found = [self._touches(one, y, min(y + rows.per_step, rows.count)) for y in steps]
             found = found if rows.accumulates or _rises(found) else [whole]
         shared = one.sharing(rows.per_step).items() if self.inplace else ()
-        rules: Mapping[int, Overlap] = {self.number[self.program.storage(name)]: rule for name, rule in shared if self._moves(name)}
+        rules: Mapping[int, Rule] = {self.number[self.program.storage(name)]: rule for name, rule in shared if self._moves(name)}
         return Layer(one, _with_last(found), _with_last([whole])[0], rules)
 
     def _divides(self, one: Implementation) -> bool:
@@ -188,14 +201,19 @@ class Layers:
         return sum(page_nbytes(layer.implementation) for layer in self.layers[first:end])
 
     def _saved_whole(self, number: int) -> int:
-        """Bytes that the output shares with an input that it takes over as a whole."""
+        """Bytes that the output shares with an input on which it may lie as a whole."""
         layer, storages = self.layers[number], self.storages
-        if len(layer.whole.writes) != 1 or storages[layer.whole.writes[0][0]].first != number:
+        if not self.inplace or len(layer.whole.writes) != 1 or storages[layer.whole.writes[0][0]].first != number:
             return 0
-        nbytes = storages[layer.whole.writes[0][0]].rows * storages[layer.whole.writes[0][0]].nbytes
-        names = {self.program.storage(name) for name in layer.implementation.overwrites if self.inplace and self._moves(name)}
-        dying = [one for one in storages if one.name in names and one.last == number]
-        return nbytes if any(one.rows * one.nbytes == nbytes for one in dying) else 0
+        nbytes, found = storages[layer.whole.writes[0][0]].all_nbytes, 0
+        for name, rule in layer.implementation.sharing(layer.implementation.rows.count).items():
+            if not self._moves(name) or (old := storages[self.number[self.program.storage(name)]]).last != number:
+                continue
+            if isinstance(rule, Skew) and self.skewed:
+                found = max(found, old.all_nbytes + nbytes - rule.span_nbytes(old.all_nbytes, nbytes))
+            elif rule == "forward" or old.all_nbytes == nbytes:
+                found = max(found, min(old.all_nbytes, nbytes))
+        return found
 
     def _is_output(self, storage: int) -> bool:
         return self.storages[storage].last == len(self.layers)

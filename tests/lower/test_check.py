@@ -12,7 +12,7 @@ from aot.graph.ir import DType
 from aot.graph.primitive import Control, Map, identity
 from aot.lower.check import check_plan
 from aot.lower.fuse import fuse
-from aot.lower.implementation import Choice, Implementation
+from aot.lower.implementation import Choice, Implementation, Skew
 from aot.lower.place import plan
 from aot.lower.plan import Lifetime, Plan, Schedule, Step
 from aot.lower.program import Buffer, Program
@@ -71,6 +71,28 @@ def test_in_place_that_no_implementation_allows() -> None:
     forbidden = tuple(map(Choice, kept))
     with pytest.raises(InternalError, match=r"step 3 \(dummy\): %t4 lies on %t1"):
         check_plan(replace(inside, schedule=replace(inside.schedule, choices=forbidden)))
+
+
+def skewed(skew: Skew | None, **offsets: int) -> Plan:
+    """t1 = conv t0; t2 = conv t1, which may lie on t1 as `skew` says."""
+    builder = GraphBuilder()
+    x = builder.conv(builder.input(1, 4, 4, 4), 4)
+    program = builder.program(builder.sum(builder.conv(x, 4)))
+    first = plan(schedule(program, choices(program)))
+    chosen = list(first.schedule.choices)
+    chosen[1] = Choice(replace(chosen[1].implementation, skew=() if skew is None else (("t1", skew),)))
+    return moved(plan(replace(first.schedule, choices=tuple(chosen))), **offsets)
+
+
+def test_an_output_below_its_input() -> None:
+    """As far as the implementation allows, in its units, and not where nothing is allowed."""
+    least = skewed(Skew(16, 8))
+    check_plan(least)
+    assert least.workspace_nbytes == 80 and least.offset_of["t1"] - least.offset_of["t2"] == 16
+    check_plan(skewed(Skew(16), t1=16, t2=0))
+    for skew, t1 in ((Skew(16, 8), 8), (Skew(16, 8), 20), (Skew(20), 16), (None, 16)):
+        with pytest.raises(InternalError, match=r"step 1 \(dummy\): %t2 lies on %t1"):
+            check_plan(replace(skewed(skew, t1=t1, t2=0), workspace_nbytes=192))
 
 
 def test_scratch_on_an_operand() -> None:

@@ -12,7 +12,7 @@ from aot.backends.cmsis_nn.operands import Layer
 from aot.backends.generic import activations, generic_constants
 from aot.graph.expr import Expr, loads
 from aot.graph.primitive import Contract, Map
-from aot.lower.implementation import Overlap
+from aot.lower.implementation import Overlap, Skew
 from aot.lower.program import Buffer, Program
 
 
@@ -29,6 +29,15 @@ def overlaps(program: Program, layer: Layer, source: Overlap | None) -> tuple[tu
     """How rows of a layer's output may lie on those of its input: as `source` says, unless the input is an operand beside the output, too,
     which is read to the end. (Operands beside the output are what `overwrites` names.)"""
     return () if source is None or is_beside(program, layer) else ((layer.instruction.left.buffer, source),)
+
+
+def skews(program: Program, layer: Layer, skew: Skew | None) -> tuple[tuple[str, Skew], ...]:
+    """How the whole output may lie on the whole input, as `skew` says: if both are storages of their own."""
+    source, out = program[layer.instruction.left.buffer], program[layer.instruction.out]
+    whole = prod(layer.instruction.space) == out.size and not source.is_window and not out.is_window
+    whole &= all(one.nbytes == program[program.storage(one.name)].nbytes for one in (source, out))
+    whole &= len(program.writers[program.storage(out.name)]) == 1 and prod(layer.geometry.input) == source.size
+    return () if skew is None or not whole or is_beside(program, layer) else ((source.name, skew),)
 
 
 def scatterable(program: Program, layer: Layer) -> tuple[str, ...]:

@@ -33,9 +33,10 @@ from aot.backends.cmsis_nn.dsp.tiling import (
     preferred_tile,
     single_row_tiles,
 )
-from aot.backends.cmsis_nn.fused import operands_of, overlaps, scatterable
+from aot.backends.cmsis_nn.fused import operands_of, overlaps, scatterable, skews
 from aot.backends.cmsis_nn.operands import Layer, read_layer
 from aot.backends.cmsis_nn.shared import Body, digest, emit_body
+from aot.backends.cmsis_nn.skews import pixel_by_pixel
 from aot.graph.ir import DType
 from aot.graph.primitive import Primitive
 from aot.llvm.emission import KernelFunction
@@ -135,6 +136,7 @@ def _implementation(program: Program, layer: Layer, plan: _Plan, kernel: str) ->
         overwrites=elementwise_overwrites(program, instruction),
         scatters=() if plan.patches.contiguous else scatterable(program, layer),
         overlap=overlaps(program, layer, "forward" if plan.runs_forward(program[instruction.out]) else None),
+        skew=() if plan.direct else skews(program, layer, pixel_by_pixel(layer)),
         rows=Rows(layer.geometry.output[1], plan.rows_per_step),
         style="ordered",
         cost=plan.cost,
@@ -147,7 +149,7 @@ def _implementation(program: Program, layer: Layer, plan: _Plan, kernel: str) ->
 class _Plan:
     """All decisions for one layer. by_rows: rows are computed one at a time, else pixels run on across rows. spread: where to the
     layer's channels go, if others of the output are constant. direct: pixels are multiplied where they lie, without slots. long_tail:
-    code for single pixels, too, is unrolled as far as that for blocks."""
+    code for single pixels, too, is unrolled as far as that for blocks. finds_rows: by rows, those of the input may lie anywhere."""
 
     layer: Layer
     patches: Patches
@@ -157,6 +159,7 @@ class _Plan:
     spread: Spread | None = None
     direct: bool = False
     long_tail: bool = False
+    finds_rows: bool = False
 
     @property
     def peculiar(self) -> tuple[tuple[str, bool], ...]:
@@ -239,7 +242,7 @@ class _Plan:
         own, body = int(gather.code_nbytes + code_nbytes + 120), self.code
         each = self.rows_per_step * width
         kernel_rows = layer.geometry.kernel[0]
-        through_table = _THROUGH_TABLE * kernel_rows * each if kernel_rows > 1 else 0
+        through_table = _THROUGH_TABLE * kernel_rows * each if kernel_rows > 1 and self.finds_rows else 0
         apart = height // self.rows_per_step * (line(each) + through_table) - lines * line(run)
         return Cost(
             int(images * (lines * line(run) + 30)),
@@ -277,6 +280,7 @@ def _plans(program: Program, layer: Layer, spread: Spread | None) -> list[_Plan]
     choices = block_choices(words, len(channels), not layer.fits_int32)
     pixels, pairs = min(choices, key=lambda choice: block_instructions(words, run, *choice))
     share = code_share(program, layer)
+    finds_rows = program[program.storage(layer.instruction.left.buffer)].role != "input"
     straight = [(pixels, pairs, STRAIGHT)]
     if (2, 2) in choices and words >= STRAIGHT and (pixels > 1 or layer.dtype is DType.INT8):
         straight.append((2, 2, 2 * STRAIGHT))
@@ -288,7 +292,7 @@ def _plans(program: Program, layer: Layer, spread: Spread | None) -> list[_Plan]
         made = tile(has_tail(layer, pixels, by_rows, rows_per_step))
         inputs, weighted = (usual, layer) if made.wide else (patches, narrow)
         packed = pack(weighted, inputs.order, made, solutions[made.wide])
-        return _Plan(layer, inputs, packed, by_rows, rows_per_step, spread, direct)
+        return _Plan(layer, inputs, packed, by_rows, rows_per_step, spread, direct, finds_rows=finds_rows)
 
     plans = [planned(lambda tail: preferred_tile(words, pixels, pairs, share, tail), pixels)]
     for across, deep, most in straight:

@@ -19,9 +19,10 @@ from aot.backends.cmsis_nn.dsp.compact_depthwise import compact_depthwise
 from aot.backends.cmsis_nn.dsp.convolution import MOST_ROWS, TAKES, is_for_columns
 from aot.backends.cmsis_nn.dsp.costs import fused, requantised
 from aot.backends.cmsis_nn.dsp.sliding import sliding_depthwise
-from aot.backends.cmsis_nn.fused import operands_of, overlaps, scatterable, scatterable_output
+from aot.backends.cmsis_nn.fused import operands_of, overlaps, scatterable, scatterable_output, skews
 from aot.backends.cmsis_nn.operands import Layer, read_layer
 from aot.backends.cmsis_nn.shared import Body, Frame, digest, emit_body
+from aot.backends.cmsis_nn.skews import channel_by_channel
 from aot.graph.primitive import Primitive
 from aot.llvm.emission import KernelFunction
 from aot.llvm.types import I32, Value
@@ -64,6 +65,7 @@ def claim_depthwise(program: Program, instruction: Primitive, target: Target) ->
         overwrites=elementwise_overwrites(program, instruction),
         scatters=(*scatterable(program, layer), *scatterable_output(program, layer)),
         overlap=overlaps(program, layer, "same" if plan.is_congruent else None),
+        skew=skews(program, layer, channel_by_channel(layer, plan.columns.step)),
         rows=Rows(layer.geometry.output[1], 2 if plan.is_paired else 1),
         style="ordered",
         cost=plan.cost,
@@ -71,7 +73,7 @@ def claim_depthwise(program: Program, instruction: Primitive, target: Target) ->
         variant=how,
     )
     frugal = compact_depthwise(layer, reads)
-    others = sliding_depthwise(layer, plan.channels, reads)
+    others = sliding_depthwise(program, layer, plan.channels, reads)
     return (usual, *others) if isinstance(frugal, str) else (usual, *others, frugal)
 
 

@@ -26,9 +26,10 @@ from aot.backends.cmsis_nn.dsp.instructions import REACH, Dsp
 from aot.backends.cmsis_nn.dsp.packing import Packed, Tile, pack, paired
 from aot.backends.cmsis_nn.dsp.product import Core, Placement
 from aot.backends.cmsis_nn.dsp.tiling import block_choices, block_instructions, code_share
-from aot.backends.cmsis_nn.fused import operands_of, overlaps, scatterable
+from aot.backends.cmsis_nn.fused import operands_of, overlaps, scatterable, skews
 from aot.backends.cmsis_nn.operands import Layer, read_layer
 from aot.backends.cmsis_nn.shared import Body, digest, emit_body
+from aot.backends.cmsis_nn.skews import row_by_row
 from aot.graph.ir import DType
 from aot.graph.primitive import Geometry, Primitive
 from aot.llvm.emission import KernelFunction
@@ -69,6 +70,7 @@ def claim_rows(program: Program, instruction: Primitive, target: Target) -> Impl
         overwrites=elementwise_overwrites(program, instruction),
         scatters=scatterable(program, layer),
         overlap=overlaps(program, layer, "anywhere"),
+        skew=skews(program, layer, row_by_row(layer, lambda y: (y - 1) * g.stride[0] - g.pad_top + shape.height)),
         rows=Rows(g.output[1], 1),
         style="ordered",
         cost=Cost(

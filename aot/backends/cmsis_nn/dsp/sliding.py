@@ -19,25 +19,28 @@ from dataclasses import dataclass, field
 from aot.backends.cmsis_nn.dsp.channels import Channels
 from aot.backends.cmsis_nn.dsp.costs import requantised
 from aot.backends.cmsis_nn.dsp.sliding_path import Band, Path, turns_for
+from aot.backends.cmsis_nn.fused import skews
 from aot.backends.cmsis_nn.operands import Layer
 from aot.backends.cmsis_nn.shared import Body, Frame, digest, emit_body
+from aot.backends.cmsis_nn.skews import channel_by_channel
 from aot.llvm.emission import KernelFunction
 from aot.llvm.types import I32, Value
 from aot.lower.implementation import Cost, Implementation, Rows
+from aot.lower.program import Program
 
 _KEPT = 2  # kernel columns whose weights are in registers
 _NBYTES = 3.95  # of an instruction, on average
 
 
-def sliding_depthwise(layer: Layer, channels: Channels, reads: tuple[str, ...]) -> tuple[Implementation, ...]:
+def sliding_depthwise(program: Program, layer: Layer, channels: Channels, reads: tuple[str, ...]) -> tuple[Implementation, ...]:
     """The layer in turns of several lengths; none if it can't be had, or something is fused behind it that needs registers."""
     if layer.split.rest is not None:
         return ()
     plans = [_Plan(layer, channels, Path(layer.geometry, turn, layer.dtype.nbytes)) for turn in turns_for(layer.geometry)]
-    return tuple(_implementation(plan, reads) for plan in plans if plan.path.refusal is None)
+    return tuple(_implementation(program, plan, reads) for plan in plans if plan.path.refusal is None)
 
 
-def _implementation(plan: _Plan, reads: tuple[str, ...]) -> Implementation:
+def _implementation(program: Program, plan: _Plan, reads: tuple[str, ...]) -> Implementation:
     layer = plan.layer
     table = plan.channels.buffer(layer.instruction.out)
     return Implementation(
@@ -47,6 +50,7 @@ def _implementation(plan: _Plan, reads: tuple[str, ...]) -> Implementation:
         writes=(layer.instruction.out,),
         constants=(table,),
         emit=lambda function: _emit(function, plan, table.name),
+        skew=skews(program, layer, channel_by_channel(layer, 2) if plan.keeps_columns else None),
         rows=Rows(layer.geometry.output[1], 2),
         style="ordered",
         cost=plan.cost,
@@ -67,6 +71,12 @@ class _Plan:
     def code(self) -> tuple:
         """All that the code depends on."""
         return self.layer.out, self.path, self.layer.instruction.left_zero_point, self.channels.place.code, self.channels.centre
+
+    @property
+    def keeps_columns(self) -> bool:
+        """Whether an output is stored only after all inputs of its column have been read, in rows of equal length."""
+        g = self.layer.geometry
+        return g.input[2] == g.output[2] and g.pad_left < g.kernel[1]
 
     @property
     def cost(self) -> Cost:
