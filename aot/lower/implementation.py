@@ -76,12 +76,13 @@ Rule = Overlap | Skew
 class Cost:
     """What an implementation is expected to take: instructions for one inference, and bytes of flash for code of its own (constants are
     counted apart, from `constants`). shared: (name, bytes) of code that layers alike have in common: it is there once for all of them.
-    step_instructions: how many more it takes for each further step (of `rows.per_step` rows) that the inference is divided in."""
+    step_instructions: how many more it takes for each further step (of `rows.per_step` rows) that the inference is divided in; None: not
+    known, so it counts as many."""
 
     instructions: int
     code_nbytes: int = 0
     shared: tuple[tuple[str, int], ...] = ()
-    step_instructions: int = 0
+    step_instructions: int | None = None
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,9 @@ if TYPE_CHECKING:
 MAX_STEPS = 2_000_000
 """Steps walked through, over all segments that are tried."""
 _STEP_INSTRUCTIONS = 40
-"""For a step beyond a layer's first, where its kernel does not say: the setting up of its loops."""
+"""For a step beyond a layer's first, of generic code: the setting up of its loops."""
+_UNKNOWN_STEP_INSTRUCTIONS = 300
+"""The same where a kernel does not say."""
 _CALL = 25
 """For a step: finding out what comes next, and calling it."""
 _ELEMENT_INSTRUCTIONS = 6
@@ -152,6 +154,7 @@ def row_instructions(one: Implementation) -> int:
     """What an implementation is expected to take when it runs by rows."""
     steps = -(-one.rows.count // one.rows.per_step)
     each = _STEP_INSTRUCTIONS if one.cost is None else one.cost.step_instructions
+    each = _UNKNOWN_STEP_INSTRUCTIONS if each is None else each
     return instructions(one) + (steps - 1) * (each + _CALL)
 
 
