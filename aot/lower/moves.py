@@ -61,7 +61,7 @@ def with_moves(plan: Plan, mover: Mover, io: Io, inplace: bool, most_instruction
             if expected_instructions(tried) <= most_instructions:
                 found = place(tried, io, inplace, quick=True).workspace_nbytes
                 best, which = (found, name) if found < best else (best, which)
-        if best > (1 - _WORTH) * plan.workspace_nbytes:
+        if not which or best > (1 - _WORTH) * plan.workspace_nbytes:
             break
         plan = place(moved(plan.schedule, which, mover), io, inplace)
     return plan
