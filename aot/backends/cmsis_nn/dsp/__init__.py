@@ -9,6 +9,7 @@ from aot.backends.cmsis_nn.dsp.convolution import claim_convolution, claim_dense
 from aot.backends.cmsis_nn.dsp.dense_rows import claim_dense_rows
 from aot.backends.cmsis_nn.dsp.depthwise import claim_depthwise
 from aot.backends.cmsis_nn.dsp.elementwise import claim_product
+from aot.backends.cmsis_nn.dsp.lines import claim_lines
 from aot.backends.cmsis_nn.dsp.matmul import claim_matmul
 from aot.backends.cmsis_nn.dsp.pool import claim_pool
 from aot.backends.cmsis_nn.dsp.rows import claim_rows
@@ -42,6 +43,7 @@ KERNELS = (
         "int8 and int16 depthwise convolution; 3x3 two rows at a time",
         ("depthwise", "conv"),
     ),
+    Kernel("lines", either_way(claim_lines), "int8 depthwise convolution of one column, four channels abreast", ("depthwise",)),
     Kernel(
         "single rows",
         either_way(claim_single_rows),
