@@ -9,14 +9,15 @@ import numpy as np
 import pytest
 
 from aot.backends.move import move
-from aot.graph.expr import Load
+from aot.graph.expr import Load, cast
+from aot.graph.ir import DType
 from aot.graph.primitive import Map, identity
 from aot.llvm.emission import distinct_names, parameter_names
 from aot.lower.implementation import Implementation, Skew
 from aot.lower.program import Buffer, Program
 from aot.lower.rows import row_count
 from tests.backends import emulator
-from tests.backends.contracts import INT8, expected, inputs_of, program_of
+from tests.backends.contracts import INT8, Case, expected, inputs_of, program_of
 from tests.backends.test_dsp_kernels import CHANNELS, EXPANDED, FILTERS, M4, numbers, windowed
 from tests.backends.test_row_steps import IMAGES, fused
 from tests.backends.test_variants import variants
@@ -119,6 +120,30 @@ def test_depthwise(part: int) -> None:
             case = windowed(number, choice, kind="depthwise", multiplier=1, **numbers(choice, choice["depth"]))
             count += check(fused(case) if number % 3 == 2 else program_of(case), number)
     assert count > 20
+
+
+@pytest.mark.parametrize("kind", ["conv", "depthwise"])
+def test_int16(kind: str) -> None:
+    choices = {**IMAGES, "kernel": ((1, 1), (3, 3), (3, 1)), "depth": CHANNELS, "channels": CHANNELS}
+    count = 0
+    for number, choice in enumerate(sweep(10, 190, **choices)):
+        channels = choice["depth"] if kind == "depthwise" else choice["channels"]
+        more = {} if kind == "depthwise" else {"channels": channels}
+        count += check(program_of(windowed(number, choice, kind=kind, sums="double", **more)), number)
+    assert count > 10
+
+
+@pytest.mark.parametrize("dtype", [DType.FLOAT32, DType.INT16])
+def test_elements_of_other_sizes(dtype: DType) -> None:
+    """Outputs of more bytes than inputs: nothing is stated that would hold for equal ones only."""
+
+    def widened(result, index):
+        return cast(cast(result, DType.INT32), dtype)
+
+    for seed, kernel in enumerate(((1, 1), (3, 3))):
+        case = Case("conv", (1, 5, 5, 8), 8, kernel, padding=(kernel[0] // 2,) * 4, seed=seed)
+        check(program_of(case, widened), seed)
+    check(program_of(Case("depthwise", (1, 5, 5, 8), kernel=(3, 3), padding=(1, 1, 1, 1)), widened), 3)
 
 
 @pytest.mark.parametrize("nbytes", [1, 3, 4, 31, 32, 33, 100, 259])

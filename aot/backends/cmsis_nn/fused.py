@@ -32,9 +32,10 @@ def overlaps(program: Program, layer: Layer, source: Overlap | None) -> tuple[tu
 
 
 def skews(program: Program, layer: Layer, skew: Skew | None) -> tuple[tuple[str, Skew], ...]:
-    """How the whole output may lie on the whole input, as `skew` says: if both are storages of their own."""
+    """How the whole output may lie on the whole input, as `skew` says: if both are storages of their own, of elements of the same bytes."""
     source, out = program[layer.instruction.left.buffer], program[layer.instruction.out]
     whole = prod(layer.instruction.space) == out.size and not source.is_window and not out.is_window
+    whole &= source.dtype.nbytes == out.dtype.nbytes == layer.dtype.nbytes
     whole &= all(one.nbytes == program[program.storage(one.name)].nbytes for one in (source, out))
     whole &= len(program.writers[program.storage(out.name)]) == 1 and prod(layer.geometry.input) == source.size
     return () if skew is None or not whole or is_beside(program, layer) else ((source.name, skew),)
