@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from aot.errors import CompileError
 from aot.graph.expr import Load
-from aot.graph.primitive import Control, Map, identity, reads
+from aot.graph.primitive import Control, Map, identity, loads_of, reads
 from aot.lower.plan import Schedule, Step
 from aot.lower.rows import instruction_rows, row_count, touched
 
@@ -81,10 +81,11 @@ def _require_rows(program: Program) -> None:
 
 
 def _pulls(program: Program, name: str) -> bool:
-    """Whether the only instruction that reads the input is a Map that makes each row of it by itself, in order."""
+    """Whether the only instruction that reads the input is a Map that makes each row of it by itself, in order; and reads nothing in the
+    place of what lies outside: that would be the image's first element, which may be gone."""
     readers = program.readers.get(name, ())
     one = program.instructions[readers[0]] if len(readers) == 1 else None
-    if not isinstance(one, Map):
+    if not isinstance(one, Map) or any(load.fill is not None for load in loads_of(one) if load.buffer == name):
         return False
     count = row_count(program[name])
     return instruction_rows(one) == count and all(touched(program, one, name, y, y + 1) == range(y, y + 1) for y in range(count))

@@ -24,6 +24,11 @@ FINDS = {
         "Tensor((1, 1, 1, 9), dtype='uint8', scale=0.1, zero_point=255)), (Node('MAXIMUM', (0, 0), (1,), options={}), "
         "Node('PADV2', (1, 2, 3), (4,), options={}), Node('MEAN', (4, 5), (6,), options={'keep_dims': True})), (0,), (6,))",
     ),
+    "columns of padding on a pushed image, which read its first row in their place": (
+        Way("cortex-m4", stream_input=True),
+        "Net((Tensor((1, 6, 18, 8), scale=0.1, zero_point=-128), Tensor((4, 2), dtype='int32', data=[[0, 0], [0, 0], [3, 0], [1, 1]]), "
+        "Tensor((1, 6, 21, 10), scale=0.1, zero_point=-128)), (Node('PAD', (0, 1), (2,), options={}),), (0,), (2,))",
+    ),
 }
 """What was wrong: (how it was compiled, the case)."""
 
