@@ -17,10 +17,12 @@ from typing import Any
 import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from aot.bundle import Bundle, Entry, Layer, Port, Variant
+from aot.bundle import Bundle, Entry, Layer, Load, Port, Variant
 from aot.errors import CompileError
 from aot.graph.ir import DType
 from aot.lower.memory import Memory
+from aot.lower.plan import Region
+from aot.pointers import Pointer
 from aot.version import VERSION
 
 _CPU_CHECKS = (
@@ -115,8 +117,19 @@ def _render(template: str, bundle: Bundle) -> str:
     ]
     checks = [check for ability, *check in _CPU_CHECKS if ability in bundle.target.has]
     template_ = environment.get_template(template)
+    load = (
+        ()
+        if bundle.load is None
+        else (f"void *{bundle.load.loaded.region}", *["const void *weights"] * (bundle.weights is not None))
+    )
     return template_.render(
-        bundle=bundle, version=VERSION, NAME=bundle.name.upper(), models=models, cpu_checks=checks, versions=LIBRARY_VERSIONS
+        bundle=bundle,
+        version=VERSION,
+        NAME=bundle.name.upper(),
+        models=models,
+        load=load,
+        cpu_checks=checks,
+        versions=LIBRARY_VERSIONS,
     )
 
 
@@ -131,10 +144,12 @@ def _entry_view(bundle: Bundle, model: Bundle, entry: Entry) -> dict[str, Any]:
     spaces = [pointer.declaration for pointer in entry.workspaces]
     rest = [pointer.declaration for pointer in bundle.pointers(entry)[len(spaces) :]]
     parameters = [*spaces, *parameters, *rest] if entry.stream else [*parameters, *spaces, *rest]
-    comments = [f"workspace: {prefix.upper()}_WORKSPACE_SIZE bytes, any content before and after."]
-    if bundle.shares_workspace:
-        whole = f"{bundle.name.upper()}_WORKSPACE_SIZE"
-        comments = [f"workspace: the models' own, of {whole} bytes, any content before and after."]
+    owner, whose = (bundle.name, "the models' own, of ") if bundle.shares_workspace else (prefix, "")
+    comments = [
+        f"{pointer.name}: {whose}{owner.upper()}_{pointer.name.upper()}_SIZE bytes, {_content(bundle, pointer)}."
+        for pointer in entry.workspaces
+    ]
+    memories = comments
     if entry.stream:
         comments = ["No other model may run between begin and end: the workspace is shared."] if bundle.shares_workspace else []
     elif bundle.io_in_workspace:
@@ -159,8 +174,8 @@ def _entry_view(bundle: Bundle, model: Bundle, entry: Entry) -> dict[str, Any]:
         "inputs": entry.inputs,
         "outputs": entry.outputs,
         "memory": _memory_comment(entry),
-        "workspace_nbytes": entry.workspace_nbytes,
-        "workspace_align": entry.workspace_align,
+        "workspaces": entry.workspaces,
+        "memories": memories,
         "stack_nbytes": entry.stack_nbytes,
         "ports": ports,
         "parameters": parameters,
@@ -172,6 +187,14 @@ def _entry_view(bundle: Bundle, model: Bundle, entry: Entry) -> dict[str, Any]:
     }
 
 
+def _content(bundle: Bundle, pointer: Pointer) -> str:
+    """What a memory may hold before a run, and holds after it."""
+    loaded = None if bundle.load is None else bundle.load.loaded
+    if loaded is None or loaded.region != pointer.name or not loaded.nbytes:
+        return "any content before and after"
+    return f"any content before and after but from byte {loaded.offset} on, which {bundle.load.symbol} has filled"  # type: ignore[union-attr]
+
+
 def _memory_comment(entry: Entry) -> list[str]:
     """The lines that say what the workspace is needed for; names of tensors are left to NAME.json."""
     memory = entry.memory
@@ -179,6 +202,8 @@ def _memory_comment(entry: Entry) -> list[str]:
         return []
     peak = memory.peak
     text = f"Workspace: {memory.gap_text}; most is needed in layer {peak.layer}{peak.rows_text}. Layers: {memory.segments}."
+    if memory.regions:
+        text += f" Regions: {memory.regions_text}."
     return textwrap.wrap(text, 110)
 
 
@@ -203,6 +228,7 @@ def _port_view(prefix: str, role: str, index: int, port: Port) -> dict[str, Any]
         "nbytes": port.nbytes,
         "align": port.align,
         "workspace_offset": port.workspace_offset,
+        "pointer": port.pointer,
         "MACRO": f"{prefix}_{role}_{index}".upper(),
         "scale": float_text(port.quantisation.scale) if quantised and port.quantisation else None,
         "zero_point": zero_point if quantised else None,
@@ -243,6 +269,7 @@ def describe(bundle: Bundle) -> dict[str, Any]:
         "io": "workspace" if bundle.io_in_workspace else "caller",
         "workspace_bytes": bundle.workspace_nbytes,
         "workspace_shared": bundle.shares_workspace,
+        "load": _describe_load(bundle.load),
         **_describe_state(bundle),
         "functions": list(bundle.functions),
         "library": {"name": "CMSIS-NN", "versions": LIBRARY_VERSIONS, "functions": list(bundle.library)}
@@ -279,6 +306,7 @@ def _describe_entry(entry: Entry) -> dict[str, Any]:
         "workspace_bytes": entry.workspace_nbytes,
         "workspace_align": entry.workspace_align,
         "state_bytes": entry.state_nbytes,
+        "regions": [_describe_region(region, pointer) for region, pointer in zip(entry.regions, entry.workspaces, strict=False)],
         "stack_bytes": entry.stack_nbytes,
         "scratch_bytes": entry.scratch_nbytes,
         "lower_bound_bytes": entry.lower_bound_nbytes,
@@ -292,6 +320,30 @@ def _describe_entry(entry: Entry) -> dict[str, Any]:
     }
 
 
+def _describe_region(region: Region, pointer: Pointer) -> dict[str, Any]:
+    """A memory that a part of the workspace is in; `bytes` is what the caller provides, weights that are loaded there included."""
+    return {
+        "name": region.name,
+        "bytes": pointer.nbytes,
+        "align": pointer.align,
+        "workspace_bytes": region.nbytes,
+        "most_bytes": region.size_nbytes,
+    }
+
+
+def _describe_load(load: Load | None) -> dict[str, Any] | None:
+    """What copies weights into a region."""
+    if load is None:
+        return None
+    return {
+        "symbol": load.symbol,
+        "region": load.loaded.region,
+        "offset": load.loaded.offset,
+        "bytes": load.loaded.nbytes,
+        "stack_bytes": load.stack_nbytes,
+    }
+
+
 def describe_memory(memory: Memory) -> dict[str, Any]:
     """A workspace for machines: its gap to the lower bound, what sets its peak, which layers run by rows."""
     peak = memory.peak
@@ -299,6 +351,9 @@ def describe_memory(memory: Memory) -> dict[str, Any]:
         "workspace_bytes": memory.workspace_nbytes,
         "lower_bound_bytes": memory.lower_bound_nbytes,
         "gap_bytes": memory.workspace_nbytes - memory.lower_bound_nbytes,
+        "regions": [
+            {"name": region.name, "workspace_bytes": region.nbytes, "most_bytes": region.size_nbytes} for region in memory.regions
+        ],
         "segments": memory.segments,
         "layers_by_rows": memory.layers_by_rows,
         "steps_by_rows": memory.steps,
@@ -347,6 +402,7 @@ def _describe_port(port: Port) -> dict[str, Any]:
         "scales": [float(np.float32(scale)) for scale in quantisation.scales] if quantisation else [],
         "zero_points": list(quantisation.zero_points) if quantisation else [],
         "workspace_offset": port.workspace_offset,
+        "region": port.pointer if port.workspace_offset is not None and port.pointer != "workspace" else None,
     }
 
 
@@ -379,11 +435,14 @@ def _describe_variant(variant: Variant) -> dict[str, Any]:
 
 
 def _describe_buffers(entry: Entry) -> list[dict[str, Any]]:
-    """Where each storage lies in the workspace, and during which steps (inclusive)."""
-    if entry.plan is None:
+    """Where each storage lies in the workspace or one of its regions, and during which steps (inclusive)."""
+    plan = entry.plan
+    if plan is None:
         return []
-    offsets = entry.plan.offset_of
-    return [
-        {"name": life.name, "offset": offsets[life.name], "bytes": life.nbytes, "first_step": life.first, "last_step": life.last}
-        for life in entry.plan.lifetimes
-    ]
+    found = []
+    for life in plan.lifetimes:
+        region = plan.region_at(plan.offset_of[life.name])
+        place = {"region": region.name if plan.regions else None, "offset": plan.offset_of[life.name] - region.start}
+        steps = {"first_step": life.first, "last_step": life.last}
+        found.append({"name": life.name, **place, "bytes": life.nbytes, **steps})
+    return found

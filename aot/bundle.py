@@ -6,15 +6,16 @@ Invariant: sizes are what the firmware must provide, not estimates.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from aot.graph.ir import DType, Node, Quantisation, Shape
-from aot.pointers import Pointer, ordered, reader, state, weights, workspace
+from aot.pointers import Pointer, ordered, reader, state, weights, workspaces
 
 if TYPE_CHECKING:
+    from aot.lower.loaded import Loaded
     from aot.lower.memory import Memory
-    from aot.lower.plan import Plan
+    from aot.lower.plan import Plan, Region
     from aot.target import Target
 
 
@@ -103,6 +104,17 @@ class Paging:
 
 
 @dataclass(frozen=True)
+class Load:
+    """`int SYMBOL(void *REGION[, const void *weights])` copies `image` into a region, once before the first run. Errors are those of
+    `Entry`."""
+
+    symbol: str
+    loaded: Loaded
+    image: bytes
+    stack_nbytes: int
+
+
+@dataclass(frozen=True)
 class Entry:
     """A function of the bundle.
 
@@ -111,7 +123,9 @@ class Entry:
     Returns 0; -1 for a null pointer; -2 for a misaligned one, before anything is touched; -3 at once if a function of the firmware
     failed. `nodes` are the model's, as read. memory: what its workspace is needed for; it numbers `layers`. stream: its functions instead,
     where the input comes row by row; `symbol` is `PUSH` then. paging: how its weights come, where they are read page by page through
-    `int read(void *ctx, uint32_t offset, uint32_t size, void *dst)`; after another answer than 0 it returns -5 at once.
+    `int read(void *ctx, uint32_t offset, uint32_t size, void *dst)`; after another answer than 0 it returns -5 at once. regions: the
+    memories that the workspace is in, if there are several: there is a pointer to each of them instead. loaded: the constants that are in
+    one of them.
     """
 
     symbol: str
@@ -131,6 +145,8 @@ class Entry:
     memory: Memory | None = None
     stream: Stream | None = None
     paging: Paging | None = None
+    regions: tuple[Region, ...] = ()
+    loaded: Loaded | None = None
 
     @property
     def prefix(self) -> str:
@@ -145,7 +161,7 @@ class Entry:
     @property
     def workspaces(self) -> tuple[Pointer, ...]:
         """The memory that it works in."""
-        return () if self.initialises else (workspace(self.workspace_nbytes, self.workspace_align),)
+        return () if self.initialises else workspaces(self.workspace_nbytes, self.workspace_align, self.regions, self.loaded)
 
 
 @dataclass(frozen=True, repr=False)
@@ -156,7 +172,7 @@ class Bundle:
     functions: C functions that the object calls and the firmware must provide: `int FUNCTION(const aot_custom_call *call)`.
     library: functions of CMSIS-NN that it calls, sorted (`docs/library.md`).
     models: where the object holds several models, each as a bundle of its own with the same object; `entries` are those of all.
-    shares_workspace: the models run one after another in one workspace.
+    shares_workspace: the models run one after another in one workspace. load: what brings weights into a region.
     """
 
     name: str
@@ -177,6 +193,7 @@ class Bundle:
     models: tuple[Bundle, ...] = ()
     shares_workspace: bool = False
     pages: bytes | None = None
+    load: Load | None = None
 
     @property
     def parts(self) -> tuple[Bundle, ...]:
@@ -221,3 +238,13 @@ class Bundle:
     @property
     def workspace_align(self) -> int:
         return max(entry.workspace_align for entry in self.entries)
+
+    @property
+    def shared(self) -> tuple[Pointer, ...]:
+        """The memory that models which share it need: of each workspace or region what the entry needs that needs most."""
+        found: dict[str, Pointer] = {}
+        for pointer in (pointer for entry in self.entries for pointer in entry.workspaces):
+            other = found.setdefault(pointer.name, pointer)
+            align = max(pointer.align, other.align)
+            found[pointer.name] = replace(pointer, nbytes=max(pointer.nbytes, other.nbytes), align=align)
+        return tuple(found.values())

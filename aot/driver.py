@@ -16,7 +16,7 @@ from typing import Literal
 
 from aot.backends import BACKENDS
 from aot.backends.cmsis_nn.library import library_backend, library_call, library_functions, require_free, with_library
-from aot.bundle import Bundle, Entry, Layer, Paging, Port, Stream, Variant
+from aot.bundle import Bundle, Entry, Layer, Load, Paging, Port, Stream, Variant
 from aot.errors import CompileError, located
 from aot.fitting import Attempt, fit
 from aot.graph import tflite
@@ -30,6 +30,7 @@ from aot.graph.primitive import Contract, Primitive
 from aot.graph.shapes import fix_shapes
 from aot.llvm.calls import require_foreign
 from aot.llvm.isolation import isolated
+from aot.llvm.load import load_function
 from aot.llvm.module import EmittedObject, EntrySource, emit_bundle
 from aot.llvm.stream import steps_function
 from aot.lower.build import build_program
@@ -37,6 +38,7 @@ from aot.lower.expose import expose
 from aot.lower.fuse import LOWER_PASSES, LowerPasses, fuse
 from aot.lower.implementation import Backend, Choice, Implementation, request_of
 from aot.lower.lifetime import Io, in_workspace
+from aot.lower.loaded import Loaded, choose_loaded
 from aot.lower.memory import memory_of
 from aot.lower.pages import page_nbytes
 from aot.lower.plan import Plan
@@ -45,8 +47,8 @@ from aot.lower.pushed import push_input, pushed_buffer
 from aot.lower.rows import row_count, row_nbytes
 from aot.lower.state import StateLayout, initial_program, lay_out_state
 from aot.lower.tradeoff import OPTIMIZE, Goal, Optimize
-from aot.models import names_of, read_files, require_distinct, with_models
-from aot.names import choose, unique_identifiers
+from aot.models import names_of, read_files, require_distinct, require_distinct_regions, with_models
+from aot.names import choose, require_regions, unique_identifiers
 from aot.paging import require_pages
 from aot.planning import offers, plan_program, plan_programs
 from aot.pointers import reader
@@ -71,6 +73,8 @@ class Options:
     share_workspace: several models run one after another in one workspace, as large as the one that needs most.
     page_weights_nbytes: constants come in pages, of which so many bytes are there at once, through a function of the caller's.
     stream_input: the input comes row by row (`NAME_begin`, `NAME_push_rows`, `NAME_end` instead of `NAME_run`), and is not stored as a whole.
+    regions: sizes in bytes of the memories that the workspace is in, by name, the fastest first: entries take a pointer to each of them.
+    weights_in: the region that constants are copied into before the first run, those that are read most, as many as fit.
     expose: every intermediate buffer becomes a further output (for finding the layer that differs).
     """
 
@@ -93,6 +97,8 @@ class Options:
     share_workspace: bool = False
     stream_input: bool = False
     page_weights_nbytes: int | None = None
+    regions: Mapping[str, int] = field(default_factory=dict)
+    weights_in: str | None = None
     expose: bool = False
 
 
@@ -134,6 +140,9 @@ def compile(
         raise CompileError("--stream-input is for --kernels native: functions of a library need the whole image")
     require_pages(options)
     require_functions(options.custom)
+    require_regions(options.regions)
+    if options.weights_in is not None:
+        choose("region", options.weights_in, options.regions)
     chosen, backend = resolve_target(options)
     paths = [path] if isinstance(path, str | Path) else list(path)
     models = read_files(paths, OPERATORS, options.custom)
@@ -162,9 +171,20 @@ def compile_models(
     for file, model, each in zip(files, models, names, strict=True):
         with located(file):
             lowered.append(lower_model(each, model, graphs, target, backend, options, observe))
-    require_distinct(name, {each.name: [symbol for symbol, _ in each.entries] for each in lowered})
+    require_together(options, len(models))
+    symbols = {each.name: [symbol for symbol, _ in each.entries] for each in lowered}
+    require_distinct(name, symbols, options.weights_in is not None)
+    require_distinct_regions([name, *(symbol for each in symbols.values() for symbol in each)], options.regions)
     with located(files[0] if len(files) == 1 else ""):
         return emit_models(name, lowered, target, backend, options, observe)
+
+
+def require_together(options: Options, models: int) -> None:
+    """CompileError if several models can't have what only one has a place for."""
+    if options.weights_in is not None and models > 1 and not options.share_workspace:
+        raise CompileError(
+            "--weights-in is for one model, or for several that share their regions", hint="--share-workspace lets them share"
+        )
 
 
 def lower_model(
@@ -173,7 +193,7 @@ def lower_model(
     """A model as Programs. graphs: those of all models, whose inputs the shapes in the options are for."""
     calls_library = options.kernels == "library"
     operators = with_library(OPERATORS, target) if calls_library else OPERATORS
-    entries = entry_graphs(model, name)
+    entries = entry_graphs(model, name, options.weights_in is not None)
     several = len(entries) > 1
     prepared = [prepare(graph, shapes_of(graph, graphs, options), observe, several) for _, graph in entries]
     programs = [lower(graph, options, observe, operators, backend.passes) for graph in prepared]
@@ -192,9 +212,10 @@ def emit_models(
     def attempt(goal: Goal) -> Attempt:
         """The bundle with the kernels that are best for this goal; where what is wanted does not fit, of all that there are."""
         plans, estimate_nbytes = plan_programs(offered, goal, options, observe)
+        loaded = None if options.weights_in is None else choose_loaded(plans, options.weights_in)
         rest = iter(plans)
-        sources = [source for each in lowered for source in entry_sources(each, rest, target, backend, options)]
-        return Attempt(sources, emit(name, target, sources, options), estimate_nbytes)
+        sources = [source for each in lowered for source in entry_sources(each, rest, target, backend, options, loaded)]
+        return Attempt(sources, emit(name, target, sources, options, loaded), estimate_nbytes, loaded)
 
     advice = "--backend generic may take less" if backend.kernels and options.kernels == "native" else ""
     made = fit(attempt, offered.goal, options.max_flash_nbytes, advice)
@@ -220,21 +241,23 @@ def emit_models(
         io_in_workspace=options.io == "workspace",
         functions=tuple(function for function in emitted.functions if function not in library),
         library=library,
+        load=describe_load(name, made.loaded, emitted),
     )
     return with_models(bundle, lowered, entries, options.share_workspace)
 
 
-def entry_sources(lowered: Lowered, plans: Iterator[Plan], target: Target, backend: Backend, options: Options) -> list[EntrySource]:
+def entry_sources(
+    lowered: Lowered, plans: Iterator[Plan], target: Target, backend: Backend, options: Options, loaded: Loaded | None
+) -> list[EntrySource]:
     """The entries of a model; the plans of its Programs are the next ones."""
     state = lowered.state
     sources = []
     for symbol, _ in lowered.entries:
         plan = next(plans)
-        sources.append(EntrySource(symbol, plan, *ports(plan.schedule.program, plan, target, options), state))
+        sources.append(EntrySource(symbol, plan, *ports(plan.schedule.program, plan, target, options), state, loaded=loaded))
     if state.nbytes:
-        first = plan_program(
-            initial_program(state), target, backend, replace(options, page_weights_nbytes=None), lambda stage, result: None
-        )
+        plain = replace(options, regions={}, page_weights_nbytes=None)
+        first = plan_program(initial_program(state), target, backend, plain, lambda stage, result: None)
         laid_out = replace(state, offsets={"state": 0})
         sources.append(EntrySource(f"{lowered.name}_init", first, (), (), laid_out, initialises=True))
     return sources
@@ -276,7 +299,9 @@ def lower(
     return expose(fused) if options.expose else fused
 
 
-def emit(name: str, target: Target, sources: Sequence[EntrySource], options: Options) -> EmittedObject:
+def emit(
+    name: str, target: Target, sources: Sequence[EntrySource], options: Options, loaded: Loaded | None = None
+) -> EmittedObject:
     """The object; in a process of its own for a target that is not one of the package's."""
     emitting = partial(
         emit_bundle,
@@ -286,6 +311,7 @@ def emit(name: str, target: Target, sources: Sequence[EntrySource], options: Opt
         weights=options.weights,
         io=options.io,
         position_independent=options.position_independent,
+        loaded=loaded,
     )
     return emitting() if is_packaged(target) else isolated(emitting, target.triple)
 
@@ -328,12 +354,12 @@ def resolve_target(options: Options) -> tuple[Target, Backend]:
     return target, backend.on(target)
 
 
-def entry_graphs(model: Model, name: str) -> tuple[tuple[str, Graph], ...]:
+def entry_graphs(model: Model, name: str, loads: bool = False) -> tuple[tuple[str, Graph], ...]:
     """(symbol, graph) of each entry: NAME_run for the main graph, NAME_SIGNATURE_run for each further signature's own graph."""
     entries = [(f"{name}_run", model.main)]
     further = [signature for signature in model.signatures if signature.graph != 0]
-    # `init` is taken: NAME_INIT_STACK_SIZE is NAME_init's
-    keys = unique_identifiers((signature.key for signature in further), "signature", taken=("init",))
+    # taken: NAME_INIT_STACK_SIZE is NAME_init's, and NAME_LOAD_STACK_SIZE NAME_load's
+    keys = unique_identifiers((signature.key for signature in further), "signature", taken=("init", "load") if loads else ("init",))
     for key, signature in zip(keys, further, strict=True):
         entries.append((f"{name}_{key}_run", model.graphs[signature.graph]))
     return tuple(entries)
@@ -355,13 +381,15 @@ def ports(program: Program, plan: Plan, target: Target, options: Options) -> tup
     buffers = [program[name] for name in (*program.inputs, *program.outputs)]
     roles = ["input"] * len(program.inputs) + ["output"] * len(program.outputs)
     texts = [re.sub(r":0$", "", buffer.label) or role for buffer, role in zip(buffers, roles, strict=True)]
-    taken = [pointer.name for pointer in reader()] if options.page_weights_nbytes is not None else []
+    taken = [*options.regions, *(pointer.name for pointer in reader() if options.page_weights_nbytes is not None)]
     made = []
     for name, buffer in zip(unique_identifiers(texts, "tensor", taken), buffers, strict=True):
         placed = in_workspace(program[program.storage(buffer.name)], options.io)
-        offset = plan.offset_of[program.storage(buffer.name)] if placed else None
+        offset = plan.offset_of[program.storage(buffer.name)] if placed else 0
+        region = plan.region_at(offset)
         align = buffer.dtype.nbytes if target.pointer_bits == 64 else min(4, buffer.dtype.nbytes)
-        made.append(Port(name, buffer.label, buffer.dtype, buffer.shape, buffer.quantisation, align, offset))
+        port = Port(name, buffer.label, buffer.dtype, buffer.shape, buffer.quantisation, align)
+        made.append(replace(port, workspace_offset=offset - region.start, pointer=region.name) if placed else port)
     return tuple(made[: len(program.inputs)]), tuple(made[len(program.inputs) :])
 
 
@@ -392,7 +420,17 @@ def describe_entry(source: EntrySource, emitted: EmittedObject, nodes: tuple[Nod
         memory=memory_of(plan, options.io, options.inplace),
         stream=stream,
         paging=_paging(plan),
+        regions=plan.regions,
+        loaded=source.loaded,
     )
+
+
+def describe_load(name: str, loaded: Loaded | None, emitted: EmittedObject) -> Load | None:
+    """The finished function that copies constants into a region, if there is one."""
+    if loaded is None or emitted.loaded is None:
+        return None
+    symbol = load_function(name)
+    return Load(symbol, loaded, emitted.loaded, emitted.stack[symbol].nbytes)
 
 
 def check_stack(source: EntrySource, entry: Entry, emitted: EmittedObject, options: Options) -> None:

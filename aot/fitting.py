@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from aot.errors import CompileError
 from aot.llvm.module import EmittedObject, EntrySource
+from aot.lower.loaded import Loaded
 from aot.lower.plan import SCRATCH, Plan
 from aot.lower.select import Field
 from aot.lower.tradeoff import Goal
@@ -20,11 +21,13 @@ _ATTEMPTS = 4  # after the first
 
 @dataclass(frozen=True)
 class Attempt:
-    """A bundle's entries and object, and what its kernels promised to take of flash (less than there is: not all code is theirs)."""
+    """A bundle's entries and object, and what its kernels promised to take of flash (less than there is: not all code is theirs); loaded:
+    the constants that are copied into a region."""
 
     sources: Sequence[EntrySource]
     emitted: EmittedObject
     promised_nbytes: int
+    loaded: Loaded | None = None
 
     @property
     def flash_nbytes(self) -> int:

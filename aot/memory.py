@@ -101,7 +101,7 @@ def _points(
     nodes: tuple[Node, ...], first: Plan, every: tuple[Plan, ...], taken: dict[str, Plan], options: Options
 ) -> tuple[Point, ...]:
     """The plans that none is better than, the first one, and those that are taken."""
-    known: dict[tuple[int, int], Plan] = {}
+    known: dict[tuple[int, ...], Plan] = {}
     for plan in (first, *taken.values(), *every):
         known.setdefault(_figures(plan), plan)
     takers = {text: _figures(plan) for text, plan in taken.items()}
@@ -118,9 +118,9 @@ def _points(
     return tuple(found)
 
 
-def _figures(plan: Plan) -> tuple[int, int]:
-    """Bytes of the workspace, and instructions as they are expected."""
-    return plan.workspace_nbytes, expected_instructions(plan.schedule)
+def _figures(plan: Plan) -> tuple[int, ...]:
+    """Bytes of the workspace, instructions as they are expected, bytes that no region has room for."""
+    return plan.workspace_nbytes, expected_instructions(plan.schedule), plan.excess_nbytes
 
 
 def _peak_layer(nodes: tuple[Node, ...], plan: Plan, memory: Memory) -> Layer | None:

@@ -6,7 +6,7 @@ Invariant: no two functions or macros of the header have one name; a single mode
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -52,18 +52,31 @@ def names_of(models: Sequence[Model], wanted: str | None) -> tuple[str, tuple[st
     return identifier(wanted or "_".join(stems)), stems
 
 
-def require_distinct(name: str, symbols: Mapping[str, Sequence[str]]) -> None:
+def require_distinct(name: str, symbols: Mapping[str, Sequence[str]], loads: bool = False) -> None:
     """CompileError unless the bundle's name and what its models' functions begin with differ, also in capitals, in which macros have
-    them. symbols: of each model's entries."""
+    them. symbols: of each model's entries. loads: the bundle has a NAME_load."""
     if len(symbols) == 1:
         return
-    owners = {name.lower(): f"the bundle '{name}'"}
+    owners = {stem.lower(): f"the bundle '{name}'" for stem in (name, *([f"{name}_load"] if loads else []))}
     for model, entries in symbols.items():
         for stem in (*(symbol.removesuffix("_run") for symbol in entries), f"{model}_init"):
             if (other := owners.get(stem.lower())) is not None:
                 what = f"functions or macros of {other} and of the model '{model}' would both begin with '{stem}_'"
                 raise CompileError(what, hint="--name gives the bundle another name; a model's is that of its file")
             owners[stem.lower()] = f"the model '{model}'"
+
+
+def require_distinct_regions(symbols: Sequence[str], regions: Iterable[str]) -> None:
+    """CompileError if a region of an entry would have the macros of another entry's. symbols: of the entries, and the bundle's name."""
+    owners: dict[str, str] = {}
+    for symbol in symbols:
+        for region in regions:
+            stem = f"{symbol.removesuffix('_run')}_{region}".lower()
+            if owners.setdefault(stem, region) != region:
+                what = (
+                    f"the regions '{owners[stem]}' and '{region}' of two functions would have the same macros, {stem.upper()}_SIZE"
+                )
+                raise CompileError(what, hint="give one of them another name")
 
 
 def with_models(bundle: Bundle, lowered: Sequence[Lowered], entries: Sequence[Entry], shares_workspace: bool) -> Bundle:

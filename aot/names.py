@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from aot.errors import CompileError
 
@@ -24,6 +24,10 @@ _RESERVED = frozenset(
 )
 _STANDARD = re.compile(r"_[A-Z]\w*|u?int\w*_t|U?INT\w*_(MIN|MAX|C|WIDTH)|(SIZE|PTRDIFF|WCHAR|WINT|SIG_ATOMIC)_(MIN|MAX)")
 """Names that C keeps for itself, and those of <stdint.h>, which the headers include."""
+_TAKEN = re.compile(
+    r"workspace|state|weights|rows?|n|stack|(.*_)?stack|(input|output)_.*|in|out|init|load|read|ctx|window|begin|end"
+)
+"""Names of regions that would be those of other parameters and macros of a header, in lower case."""
 _LONGEST = 63
 
 
@@ -59,6 +63,27 @@ def require_function(name: str, what: str) -> None:
         raise CompileError(f"{what}: the name '{name}' is the C language's own", hint="give the function another name")
     if name.lower().startswith(("aot_", "__")):
         raise CompileError(f"{what}: names like '{name}' are not the firmware's", hint="they begin with neither aot_ nor __")
+
+
+def require_regions(sizes: Mapping[str, int]) -> None:
+    """CompileError unless each of these memories can be a parameter, and a part of macros, of a header, and has some bytes."""
+    seen: set[str] = set()
+    for name, nbytes in sizes.items():
+        text = f"--region {name}={nbytes}"
+        if (
+            not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name)
+            or name in _RESERVED
+            or len(name) > _LONGEST
+            or _STANDARD.fullmatch(name)
+        ):
+            raise CompileError(f"{text}: '{name}' can't be the name of a parameter in C")
+        if _TAKEN.fullmatch(name.lower()):
+            raise CompileError(f"{text}: the header has other macros of this name", hint="give the region another name")
+        if name.lower() in seen:
+            raise CompileError(f"{text}: another region has this name, capitals apart")
+        if nbytes < 1:
+            raise CompileError(f"{text}: a region has one byte or more")
+        seen.add(name.lower())
 
 
 def choose(kind: str, name: str, valid: Iterable[str], everything: str = "") -> str:

@@ -20,11 +20,12 @@ from aot.lower.accumulate import accumulate
 from aot.lower.check import check_plan
 from aot.lower.division import SMALL_NBYTES, Wish, divide, least_peak, points
 from aot.lower.implementation import Choice, Implementation
-from aot.lower.memory import memory_of
+from aot.lower.memory import crowd, memory_of
 from aot.lower.moves import Mover, with_moves
 from aot.lower.place import plan as place
 from aot.lower.plan import Window
 from aot.lower.pushed import pulled, require_late_outputs
+from aot.lower.regions import plan_in
 from aot.lower.schedule import schedule
 from aot.lower.segments import expected_instructions
 from aot.lower.select import (
@@ -57,13 +58,13 @@ _WORTH = 0.95
 
 def divides(options: Options) -> bool:
     """Whether layers may run by rows."""
-    wanted = options.optimize in ("balanced", "ram") or options.max_workspace_nbytes is not None or options.stream_input
+    wanted = options.optimize in ("balanced", "ram") or limit_nbytes(options) is not None or options.stream_input
     return wanted and options.kernels == "native" and not options.expose
 
 
 def _is_slight(options: Options) -> bool:
     """Whether layers run by rows only where it costs next to nothing."""
-    return options.optimize == "balanced" and options.max_workspace_nbytes is None and not options.stream_input
+    return options.optimize == "balanced" and limit_nbytes(options) is None and not options.stream_input
 
 
 def with_sums(
@@ -174,15 +175,29 @@ def plan_choices(
 ) -> Plan:
     """Order the steps, divide layers into rows if that is wished for, place every byte; checked by replay."""
     plan = layer_by_layer(program, choices, options, observe)
-    if (wish := wish_of(options)) is not None:
+    if options.regions:
+        plan = _in_regions(plan, options, offered)
+    elif (wish := wish_of(options)) is not None:
         whole = plan
         plan = divide(plan, wish, options.io, options.inplace, [field.candidates for field in offered])
         if mover is not None and not wish.holds(plan):
             before = plan if wish.max_rise is None else whole
             plan = with_moves(plan, mover, options.io, options.inplace, (1 + _SLIGHT) * expected_instructions(before.schedule))
-    check_plan(plan)
+    if not plan.excess_nbytes:
+        check_plan(plan)
     observe("plan", plan)
     return plan
+
+
+def _in_regions(whole: Plan, options: Options, offered: tuple[Field, ...]) -> Plan:
+    """The plan that is wished for and fits its regions, or the one that misses least; layers run by rows where that is what it takes."""
+    wishes = [Wish()] if options.optimize == "ram" else []
+    tried = [whole]
+    for wish in [*wishes, Wish(limit_nbytes(options))] if divides(options) else ():
+        tried.append(divide(whole, wish, options.io, options.inplace, [field.candidates for field in offered]))
+        if not tried[-1].excess_nbytes:
+            break
+    return min(reversed(tried), key=lambda each: each.excess_nbytes)
 
 
 def layer_by_layer(program: Program, choices: tuple[Choice, ...], options: Options, observe: Observer) -> Plan:
@@ -193,10 +208,11 @@ def layer_by_layer(program: Program, choices: tuple[Choice, ...], options: Optio
         window = Window(options.page_weights_nbytes, is_thrifty=options.optimize == "ram")
         scheduled = replace(scheduled, window=window)
     observe("schedule", scheduled)
-    made = place(scheduled, io=options.io, inplace=options.inplace)
+    made = plan_in(scheduled, options.io, options.inplace, options.regions)
     if fits_workspace(made, options) or not scheduled.window:
         return made
-    return place(replace(scheduled, window=replace(scheduled.window, is_thrifty=True)), io=options.io, inplace=options.inplace)
+    thrifty = replace(scheduled, window=replace(scheduled.window, is_thrifty=True))
+    return plan_in(thrifty, options.io, options.inplace, options.regions)
 
 
 def tradeoffs(
@@ -208,7 +224,8 @@ def tradeoffs(
         return (whole,)
     found = points(whole, options.io, options.inplace, [field.candidates for field in offered])
     for plan in found:
-        check_plan(plan)
+        if not plan.excess_nbytes:
+            check_plan(plan)
     return found
 
 
@@ -219,6 +236,14 @@ def wish_of(options: Options) -> Wish | None:
     if options.max_workspace_nbytes is not None and options.optimize != "ram":
         return Wish(options.max_workspace_nbytes)
     return Wish(max_rise=_SLIGHT) if _is_slight(options) else Wish()
+
+
+def limit_nbytes(options: Options) -> int | None:
+    """The most that a workspace may have, all its regions together."""
+    limits = [sum(options.regions.values())] if options.regions else []
+    if options.max_workspace_nbytes is not None:
+        limits.append(options.max_workspace_nbytes)
+    return min(limits, default=None)
 
 
 def offer(program: Program, fields: tuple[Field, ...], options: Options) -> tuple[Field, ...]:
@@ -239,7 +264,7 @@ def plan_programs(offered: Offers, goal: Goal, options: Options, observe: Observ
         choices = decide(fields, goal)
         plans = [planned(number, chosen, options) for number, chosen in enumerate(choices)]
         narrowed = [
-            field if fits_workspace(plan, options) else with_less_scratch(field, plan, options.max_workspace_nbytes or 0)
+            field if fits_workspace(plan, options) else with_less_scratch(field, plan, limit_nbytes(options) or 0)
             for field, plan in zip(fields, plans, strict=True)
         ]
         if all(new is old for new, old in zip(narrowed, fields, strict=True)):
@@ -247,7 +272,7 @@ def plan_programs(offered: Offers, goal: Goal, options: Options, observe: Observ
         fields = narrowed
     for plan in plans:
         check_workspace(plan, options)
-    if options.share_workspace and options.max_workspace_nbytes is None:
+    if options.share_workspace and limit_nbytes(options) is None:
         plans = within_shared(plans, choices, options, planned)
     for plan in plans:
         require_late_outputs(plan, options.io)
@@ -273,11 +298,19 @@ def within_shared(
 
 
 def fits_workspace(plan: Plan, options: Options) -> bool:
-    return options.max_workspace_nbytes is None or plan.workspace_nbytes <= options.max_workspace_nbytes
+    limit = options.max_workspace_nbytes
+    return not plan.excess_nbytes and (limit is None or plan.workspace_nbytes <= limit)
 
 
 def check_workspace(plan: Plan, options: Options) -> None:
-    """CompileError if the workspace is larger than --max-workspace allows; names what sets the peak."""
+    """CompileError if the workspace is larger than --max-workspace or --region allow; names what sets the peak."""
+    for region in plan.regions:
+        if region.nbytes > region.size_nbytes:
+            held = ", ".join(str(replace(one, label=one.label.split(";")[0])) for one in crowd(plan, region)[:3])
+            raise CompileError(
+                f"not everything fits the regions: {region.name} has {region.size_nbytes} bytes, and would have to hold {region.nbytes}",
+                hint=f"most is needed there by {held}",
+            )
     if not fits_workspace(plan, options):
         peak = memory_of(plan, options.io, options.inplace).peak
         held = ", ".join(map(str, peak.held[:3])) if peak is not None else "nothing"

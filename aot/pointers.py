@@ -8,7 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
+
+from aot.lower.loaded import LOADED_ALIGN
+
+if TYPE_CHECKING:
+    from aot.lower.loaded import Loaded
+    from aot.lower.plan import Region
 
 Role = Literal["workspace", "state", "weights", "read", "context"]
 """workspace: of any content before and after a run. state: kept between runs. weights: read only. read: a function that reads weights;
@@ -34,8 +40,16 @@ class Pointer:
         return f"{'const ' if self.role == 'weights' else ''}void *{self.name}"
 
 
-def workspace(nbytes: int, align: int) -> Pointer:
-    return Pointer("workspace", nbytes, align)
+def workspaces(nbytes: int, align: int, regions: Sequence[Region] = (), loaded: Loaded | None = None) -> tuple[Pointer, ...]:
+    """The workspace, or the regions that it is in; loaded: constants that are in one of them, too."""
+    if not regions:
+        return (Pointer("workspace", nbytes, align),)
+    found = []
+    for region in regions:
+        holds = loaded is not None and loaded.region == region.name
+        size, least = (loaded.offset + loaded.nbytes, max(align, LOADED_ALIGN)) if loaded and holds else (region.nbytes, align)
+        found.append(Pointer(region.name, size, least))
+    return tuple(found)
 
 
 def state(nbytes: int, align: int) -> Pointer:

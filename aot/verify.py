@@ -57,7 +57,7 @@ def first_difference(path: str, options: Options, samples: Sequence[Sample], whe
 
     `samples`: those up to the one that differs, from the initial state on.
     """
-    exposed = replace(options, expose=True, io="caller", stream_input=False)
+    exposed = replace(options, expose=True, io="caller", stream_input=False, regions={})
     bundle = compile(path, options=exposed)
     plan = bundle.main.plan
     if plan is None:

@@ -124,6 +124,18 @@ def compile_options(function: Callable[..., Any]) -> Callable[..., Any]:
             "--share-workspace", is_flag=True, help="One workspace for all models, which run one after another (default: one each)."
         ),
         click.option(
+            "--region",
+            "regions",
+            metavar="NAME=BYTES",
+            multiple=True,
+            help="A memory for the workspace, of so many bytes (or 64K, 1M); the fastest first: what is used most lies there.",
+        ),
+        click.option(
+            "--weights-in",
+            metavar="REGION",
+            help="NAME_load copies weights into a region once, those that are read most, as many as there is room for.",
+        ),
+        click.option(
             "--stream-input",
             is_flag=True,
             help="The input image comes row by row (NAME_begin, NAME_push_rows, NAME_end), and is stored nowhere as a whole.",
@@ -207,6 +219,8 @@ class Request:
     max_workspace: int | None
     max_stack: int
     share_workspace: bool
+    regions: tuple[str, ...]
+    weights_in: str | None
     stream_input: bool
     page_weights: int | None
     pic: bool
@@ -235,6 +249,8 @@ class Request:
             max_workspace_nbytes=self.max_workspace,
             max_stack_nbytes=self.max_stack,
             share_workspace=self.share_workspace,
+            regions=_regions(self.regions),
+            weights_in=self.weights_in,
             stream_input=self.stream_input,
             page_weights_nbytes=self.page_weights,
             position_independent=self.pic,
@@ -296,6 +312,22 @@ def _functions(texts: tuple[str, ...]) -> dict[str, str]:
             raise CompileError(f"--custom '{text}' is not NAME=c_function")
         if found.setdefault(name, function) != function:
             raise CompileError(f"--custom gives '{name}' two functions, {found[name]} and {function}")
+    return found
+
+
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20}
+
+
+def _regions(texts: tuple[str, ...]) -> dict[str, int]:
+    """`NAME=BYTES`s, `NAME=64K`s, `NAME=1M`s -> {NAME: bytes}."""
+    found: dict[str, int] = {}
+    for text in texts:
+        name, _, size = text.partition("=")
+        if (match := re.fullmatch(r"([0-9]+)([KM]?)", size.upper(), re.ASCII)) is None:
+            raise CompileError(f"--region '{text}' is not NAME=BYTES", hint="64K and 1M stand for 65536 and 1048576 bytes")
+        if name in found:
+            raise CompileError(f"--region names '{name}' twice")
+        found[name] = int(match[1]) * _UNITS[match[2]]
     return found
 
 

@@ -108,6 +108,7 @@ def figures(bundle: Bundle, result: RunResult) -> dict[str, Any]:
         "stack_bytes": result.stack_nbytes if result.stack_nbytes is not None else entry.stack_nbytes,
         "stack_bound_bytes": entry.stack_nbytes,
         "workspace_bytes": entry.workspace_nbytes,
+        **{f"region_{region.name}_bytes": pointer.nbytes for region, pointer in zip(entry.regions, entry.workspaces, strict=False)},
         "state_bytes": entry.state_nbytes,
         "input_bytes": sum(port.nbytes for port in entry.inputs),
         "output_bytes": sum(port.nbytes for port in entry.outputs),

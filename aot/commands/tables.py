@@ -18,6 +18,7 @@ from aot.artefacts import LIBRARY_VERSIONS
 from aot.bundle import Bundle, Entry, Layer
 from aot.graph.ir import Node
 from aot.lower.memory import Memory, Peak
+from aot.lower.plan import Region
 from aot.memory import Curve
 
 
@@ -68,6 +69,8 @@ def print_bundle(bundle: Bundle, paths: Sequence[Path]) -> None:
     if bundle.models:
         what = "workspace, which the models share" if bundle.shares_workspace else "workspaces of all models together"
         rows.append((what, bundle.workspace_nbytes))
+    if bundle.load is not None:
+        rows.append((f"weights that {bundle.load.symbol} copies into {bundle.load.loaded.region}", bundle.load.loaded.nbytes))
     for model in bundle.parts:
         if model.init is not None:
             whose = f"{model.name}: " if bundle.models else ""
@@ -75,6 +78,10 @@ def print_bundle(bundle: Bundle, paths: Sequence[Path]) -> None:
     for entry in bundle.entries:
         rows += [
             (f"{entry.symbol}: workspace (lower bound {entry.lower_bound_nbytes})", entry.workspace_nbytes),
+            *(
+                (f"{entry.symbol}: of it in {region.name}, which has {region.size_nbytes}", region.nbytes)
+                for region in entry.regions
+            ),
             (f"{entry.symbol}: stack, at most", entry.stack_nbytes),
         ]
         if entry.paging:
@@ -103,8 +110,10 @@ def memory_text(memory: Memory, layers: Sequence[Layer]) -> str:
 
 def print_curve(curve: Curve) -> None:
     """RAM against instructions: a line for each point."""
+    names = [f"{region.name} bytes" for region in curve.points[0].memory.regions] if curve.points else []
     columns = (
         "workspace bytes",
+        *names,
         "lower bound bytes",
         "gap",
         "instructions",
@@ -116,6 +125,7 @@ def print_curve(curve: Curve) -> None:
     rows = [
         (
             point.memory.workspace_nbytes,
+            *map(_region_text, point.memory.regions),
             point.memory.lower_bound_nbytes,
             f"{point.memory.gap:.1%}",
             f"{point.rise:+.1%}",
@@ -129,6 +139,11 @@ def print_curve(curve: Curve) -> None:
     console().print(table(f"{curve.symbol}: RAM against instructions, as kernels expect them", columns, rows))
     for refusal in curve.refusals:
         say(refusal)
+
+
+def _region_text(region: Region) -> str:
+    """The bytes that are used of a region, and that it is too small where it is."""
+    return f"{region.nbytes}{' (too many)' if region.nbytes > region.size_nbytes else ''}"
 
 
 def peak_text(peak: Peak, layer: Layer) -> str:

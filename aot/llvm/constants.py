@@ -6,6 +6,7 @@ Invariant: an offset once given does not change; equal bytes of equal alignment 
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import Any
 
 import numpy as np
@@ -14,22 +15,36 @@ from llvmlite import ir
 from aot.errors import InternalError
 from aot.llvm.types import I8, I64, Value
 from aot.lower.implementation import Implementation
+from aot.lower.loaded import LOADED_ALIGN, Loaded
 from aot.lower.pages import page_layout
 from aot.lower.program import Buffer
 
-BLOCK_ALIGN = 8
+BLOCK_ALIGN = LOADED_ALIGN
 """Alignment of the block in bytes, also where the caller passes it (`Bundle.weights_align`)."""
 
 
 class Pool:
-    """Constants of one bundle, in order of first use. paged: those that the caller reads for the entries, page by page."""
+    """Constants of one bundle, in order of first use; before them those that are loaded into a region, where kernels find them then. paged:
+    those that the caller reads for the entries, page by page."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self, name: str, loaded: Loaded | None = None) -> None:
+        self.name, self.loaded = name, loaded
         self.bytes = bytearray()
         self.paged = bytearray()
         self.offsets: dict[tuple[bytes, int], int] = {}
         self.variable: Any = None
+        if loaded is not None:
+            for constant, start in zip(loaded.constants, loaded.starts, strict=False):
+                self.bytes += bytes(start - len(self.bytes))
+                self.add(constant)
+            self.bytes += bytes(loaded.nbytes - len(self.bytes))
+
+    def place(self, buffer: Buffer, pointers: Container[object]) -> tuple[str, int]:
+        """Behind which pointer of an entry, which has these, a kernel finds a constant, and its offset from there."""
+        offset = self.add(buffer)
+        if self.loaded is not None and self.loaded.region in pointers and offset < self.loaded.nbytes:
+            return self.loaded.region, self.loaded.offset + offset
+        return "weights", offset
 
     def add(self, buffer: Buffer) -> int:
         """The offset of a constant's first byte."""

@@ -77,6 +77,11 @@ def check_pointers(builder: Builder, pointer_bits: int, wanted: Sequence[tuple[V
         return_if(builder, builder.icmp_unsigned("!=", bits, integer(0)), MISALIGNED_POINTER)
 
 
+def memories(parameters: Mapping[str, Value]) -> dict[str, Value]:
+    """What an entry is passed besides its ports, by the names of its pointers."""
+    return {name[1:]: value for name, value in parameters.items() if name.startswith("/")}
+
+
 def return_if(builder: Builder, condition: Value, code: int) -> None:
     with builder.if_then(condition, likely=False):
         builder.ret(I32(code))
@@ -100,7 +105,7 @@ class Arguments:
     def __init__(self, builder: Builder, layout: Layout, pool: Pool, parameters: Mapping[str, Value]) -> None:
         self.builder, self.layout, self.pool = builder, layout, pool
         self.pointers: dict[int | str, Value] = {number: parameters[port.name] for number, port in enumerate(layout.parameters)}
-        self.pointers |= {name[1:]: value for name, value in parameters.items() if name.startswith("/")}
+        self.pointers |= memories(parameters)
         self.turns: list[Value] = []
         self.numbers = Numbers(builder)
 
@@ -137,7 +142,9 @@ class Arguments:
             places = zip(*map(self.layout.arguments, steps), strict=True)
             for values in (*map(_offsets, places), *_rows(steps)):
                 self.numbers.add(values)
-        emit_run(self.numbers, run, self._constant, self.pointers, {*used, "workspace", "weights", "read", "ctx"}, call, begin)
+        used |= {"workspace", "weights", "read", "ctx"} | ({self.pool.loaded.region} if self.pool.loaded else set())
+        used |= {place.port for position in run.layers if position != PAUSE for place in self.layout.in_pages(position)}
+        emit_run(self.numbers, run, self._constant, self.pointers, used, call, begin)
 
     def flag(self, name: str) -> Value:
         """A bool buffer of one element, as i1."""
@@ -162,15 +169,13 @@ class Arguments:
         return address
 
     def _constant(self, constant: Buffer, position: int | None = None) -> Value:
-        offset = None if position is None else self.layout.in_page(position, constant.name)
-        if offset is not None:
-            return offset_pointer(self.builder, self.pointers["workspace"], offset)
-        return offset_pointer(self.builder, self._block(), self.pool.add(constant))
-
-    def _block(self) -> Value:
-        if "weights" not in self.pointers:
-            self.pointers["weights"] = self.pool.reserve(self.builder.module)
-        return self.pointers["weights"]
+        place = None if position is None else self.layout.in_page(position, constant)
+        if place is not None:
+            return offset_pointer(self.builder, self.pointers[place.port], place.offset)
+        name, offset = self.pool.place(constant, self.pointers)
+        if name == "weights" and name not in self.pointers:
+            self.pointers[name] = self.pool.reserve(self.builder.module)
+        return offset_pointer(self.builder, self.pointers[name], offset)
 
 
 def _offsets(places: Sequence[Place]) -> list[int]:

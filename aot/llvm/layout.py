@@ -1,4 +1,4 @@
-"""Where each buffer of an entry lies: in the workspace, or behind one of the caller's pointers.
+"""Where each buffer of an entry lies: in the workspace or one of its regions, or behind one of the caller's pointers.
 
 Enters: a plan and the entry's ports. Leaves: places, their alignment, and which pointers of a kernel can't meet.
 Invariant: `distinct` is decided by the bytes that a step touches, not by names: what overlaps in memory never gets `noalias`.
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any
 
 from aot.errors import CompileError, InternalError
 from aot.graph.primitive import loads_of
@@ -22,7 +22,8 @@ from aot.lower.rows import divided_alike, row_nbytes, step_rows
 if TYPE_CHECKING:
     from aot.bundle import Port
     from aot.lower.implementation import Implementation
-    from aot.lower.plan import Plan, Step
+    from aot.lower.plan import Plan, Region, Step
+    from aot.lower.program import Buffer
     from aot.lower.state import StateLayout
 
 LIMIT = 1 << 31
@@ -31,13 +32,14 @@ LIMIT = 1 << 31
 
 @dataclass(frozen=True)
 class Place:
-    """Bytes [offset, offset + nbytes) behind an argument of the entry: number `port` of its ports, the workspace, or the state.
+    """Bytes [offset, offset + nbytes) behind an argument of the entry: number `port` of its ports, or a pointer of this name (the workspace,
+    one of its regions, the state).
 
     A window moves by `slide[k]` bytes with each turn of the k-th loop around it; `offset` and `nbytes` are of what it is a part of,
     `start` is where in that it begins.
     """
 
-    port: int | Literal["workspace", "state"]
+    port: int | str
     offset: int
     nbytes: int
     start: int = 0
@@ -101,10 +103,21 @@ class Layout:
     def _is_table(self, name: str, position: int) -> bool:
         return any(constant.name == table_of_rows(name) for constant in self.implementations[position].constants)
 
+    def located(self, offset: int, nbytes: int, *part: Any) -> Place:
+        """Bytes of the workspace: behind which pointer they lie, and where."""
+        region = self.plan.region_at(offset)
+        return Place(region.name, offset - region.start, nbytes, *part)
+
     def _offsets(self, name: str) -> tuple[int, ...]:
+        """Offset of each row of a scattered buffer, from the start of the region that it is in."""
         if not divided_alike(self.program, name):
             raise InternalError(f"%{name} has other rows than %{self.program.storage(name)}, which lies scattered")
-        return self.plan.row_offsets[self.program.storage(name)]
+        offsets, region = self.plan.row_offsets[self.program.storage(name)], self._region(name)
+        return tuple(offset - region.start for offset in offsets)
+
+    def _region(self, name: str) -> Region:
+        """Where all rows of a scattered buffer lie."""
+        return self.plan.region_at(max(self.plan.row_offsets[self.program.storage(name)]))
 
     def arguments(self, step: Step) -> tuple[Place, ...]:
         """What an implementation gets in a step for what it reads and writes, and as scratch."""
@@ -118,10 +131,10 @@ class Layout:
         if not self._scattered(name):
             return self.place(name)
         if self._is_table(name, step.position):
-            return Place("workspace", 0, self.plan.workspace_nbytes)
+            return Place(self._region(name).name, 0, self._region(name).nbytes)
         nbytes, rows = row_nbytes(self.program[name]), self._touched(name, step)
         row = rows.start if rows else 0
-        return Place("workspace", self._offsets(name)[row] - row * nbytes, nbytes)
+        return Place(self._region(name).name, self._offsets(name)[row] - row * nbytes, nbytes)
 
     def _touched(self, name: str, step: Step) -> range:
         if (found := self.touched.get((name, step))) is None:
@@ -137,23 +150,28 @@ class Layout:
         if nbytes >= LIMIT:
             raise CompileError(f"%{owner} has {nbytes} bytes; code addresses fewer than {LIMIT} in one tensor")
         if owner in self.plan.offset_of:
-            return Place("workspace", self.plan.offset_of[owner], nbytes, *part)
+            return self.located(self.plan.offset_of[owner], nbytes, *part)
         if owner in self.port_of and self.parameters:
             return Place(self.port_of[owner], 0, nbytes, *part)
         if owner in self.state:
             return Place("state", self.state[owner], nbytes, *part)
         raise InternalError(f"%{name} has no place in the plan")
 
-    def in_page(self, position: int, constant: str) -> int | None:
-        """The offset in the workspace of a constant that comes in a page; None for one that does not."""
+    def in_page(self, position: int, constant: Buffer) -> Place | None:
+        """Where in the workspace a constant lies that comes in a page; None for one that does not."""
         chosen = self.plan.schedule.choices[position].implementation
-        offset = page_layout(chosen)[0].get(constant) if chosen.page else None
-        return None if offset is None else self.plan.offset_of[chosen.page] + offset
+        offset = page_layout(chosen)[0].get(constant.name) if chosen.page else None
+        return None if offset is None else self.located(self.plan.offset_of[chosen.page] + offset, constant.nbytes)
+
+    def in_pages(self, position: int) -> tuple[Place, ...]:
+        """Where the constants of an implementation lie that come in a page."""
+        places = (self.in_page(position, constant) for constant in self.implementations[position].constants)
+        return tuple(place for place in places if place is not None)
 
     def scratch(self, position: int) -> Place:
         """Where the scratch memory of the implementation at this position lies."""
         nbytes = self.plan.schedule.choices[position].implementation.scratch_nbytes
-        return Place("workspace", self.plan.offset_of[scratch_name(position)], nbytes)
+        return self.located(self.plan.offset_of[scratch_name(position)], nbytes)
 
     def align(self, name: str, position: int) -> int:
         """Known alignment in bytes of a buffer's first byte, or of all its rows if the implementation gets a table of them."""
@@ -183,7 +201,8 @@ class Layout:
         """The bytes of a buffer that a step touches."""
         nbytes = row_nbytes(self.program[self.program.storage(name)])
         if self._scattered(name):
-            return tuple(Place("workspace", self._offsets(name)[row], nbytes) for row in self._touched(name, step))
+            region, offsets = self._region(name).name, self._offsets(name)
+            return tuple(Place(region, offsets[row], nbytes) for row in self._touched(name, step))
         place, rows = self.place(name), self._touched(name, step)
         if len(self.steps[step.position]) == 1 or self.program[name].is_window:
             return (place,)

@@ -23,15 +23,17 @@ from aot.llvm.emission import KernelFunction, declare_kernel, local_attributes, 
 from aot.llvm.entry import build_entry
 from aot.llvm.layout import Layout
 from aot.llvm.llvm import Compiler
+from aot.llvm.load import build_load, load_function
 from aot.llvm.routines import complete
 from aot.llvm.stack import Depth, deepest
 from aot.llvm.stream import build_stream, stream_functions
 from aot.lower.pushed import pushed_buffer
-from aot.pointers import Pointer, ordered, reader, state, weights, workspace
+from aot.pointers import Pointer, ordered, reader, state, weights, workspaces
 
 if TYPE_CHECKING:
     from aot.bundle import Port
     from aot.lower.implementation import Style
+    from aot.lower.loaded import Loaded
     from aot.lower.plan import Plan
     from aot.lower.program import Buffer
     from aot.lower.state import StateLayout
@@ -45,6 +47,7 @@ class EntrySource:
     """An entry to emit: its symbol (NAME_run), plan, and ports in the order of its parameters.
 
     state: where the bundle's variables lie, if there are any. initialises: the entry fills the state, and needs no workspace.
+    loaded: the constants that are in one of its regions.
     """
 
     symbol: str
@@ -53,6 +56,7 @@ class EntrySource:
     outputs: tuple[Port, ...]
     state: StateLayout | None = None
     initialises: bool = False
+    loaded: Loaded | None = None
 
     @property
     def prefix(self) -> str:
@@ -82,7 +86,7 @@ class EntrySource:
     @property
     def workspaces(self) -> tuple[Pointer, ...]:
         """The memory that its plan places buffers in."""
-        return () if self.initialises else (workspace(self.plan.workspace_nbytes, self.plan.align),)
+        return () if self.initialises else workspaces(self.plan.workspace_nbytes, self.plan.align, self.plan.regions, self.loaded)
 
     def pointers(self, separate: bool) -> tuple[Pointer, ...]:
         """What it is passed besides its ports. separate: the weights are not in the object."""
@@ -98,7 +102,7 @@ class EmittedObject:
     code_nbytes, weights_nbytes: what code, and weights with tables, take in flash. weights: the block, if it is not in the object.
     pages: the file that the caller reads weights from; None where they do not come in pages.
     function_nbytes: code size of each function. stack: bound over all call paths of the entry, its own frame included.
-    functions: C functions that the firmware, or a library, must provide, sorted (their stack is not counted).
+    functions: C functions that the firmware, or a library, must provide, sorted (their stack is not counted). loaded: what NAME_load copies.
     """
 
     object: bytes
@@ -110,6 +114,7 @@ class EmittedObject:
     stack: Mapping[str, Depth]
     functions: tuple[str, ...] = ()
     function_nbytes: Mapping[str, int] = field(default_factory=dict)
+    loaded: bytes | None = None
 
     def __str__(self) -> str:
         lines = [f"object {len(self.object)} bytes: code {self.code_nbytes}, weights {self.weights_nbytes}"]
@@ -126,15 +131,20 @@ def emit_bundle(
     weights: str = "embedded",
     io: str = "caller",
     position_independent: bool = False,
+    loaded: Loaded | None = None,
 ) -> EmittedObject:
     """One object for all entries.
 
-    name: a C identifier that every symbol starts with. weights: embedded or separate. io: caller or workspace.
+    name: a C identifier that every symbol starts with. weights: embedded or separate. io: caller or workspace. loaded: constants that
+    NAME_load copies into a region.
     """
-    assembly = _Assembly(name, target, weights == "separate", io == "workspace")
+    assembly = _Assembly(name, target, weights == "separate", io == "workspace", loaded)
     layers = {source.symbol: assembly.add(source) for source in sources}
     compiler = Compiler(target, position_independent)
     exported = [function for source in sources for function in source.functions]
+    if loaded is not None:
+        exported.append(load_function(name))
+        build_load(assembly.main, exported[-1], loaded, assembly.pool, assembly.separate, target.pointer_bits)
     linked = compiler.link(assembly.modules(compiler), exported)
     finished = complete(compiler, linked, exported, assembly.ordered, name, assembly.functions)
     code = elf.finish(finished.emission.object, bare_metal=not (target.is_host or "linux" in target.triple))
@@ -149,6 +159,7 @@ def emit_bundle(
         weights_nbytes=data_nbytes + (len(block) if assembly.separate else 0),
         weights=block if assembly.separate else None,
         pages=bytes(assembly.pool.paged) if any(source.has_pages for source in sources) else None,
+        loaded=None if loaded is None else block[: loaded.nbytes],
         layer_symbols=layers,
         stack={symbol: deepest(symbol, finished.calls, finished.emission.frames, target) for symbol in exported},
         functions=functions,
@@ -159,11 +170,11 @@ def emit_bundle(
 class _Assembly:
     """The LLVM modules of one bundle, while they grow."""
 
-    def __init__(self, name: str, target: Target, separate: bool, io_in_workspace: bool) -> None:
+    def __init__(self, name: str, target: Target, separate: bool, io_in_workspace: bool, loaded: Loaded | None) -> None:
         self.name, self.target, self.separate, self.io_in_workspace = name, target, separate, io_in_workspace
         self.main = ir.Module(name)
         self.styles = {style: ir.Module(f"{name}_{style}") for style in STYLES}
-        self.pool = Pool(name)
+        self.pool = Pool(name, loaded)
         self.functions: set[str] = set()
         self.count = 0
 
@@ -183,7 +194,7 @@ class _Assembly:
     def _kernel(self, symbol: str, position: int, plan: Plan, layout: Layout) -> None:
         implementation = layout.implementations[position]
         for constant in implementation.constants:
-            if layout.in_page(position, constant.name) is None:
+            if layout.in_page(position, constant) is None:
                 self.pool.add(constant)
         function = KernelFunction(
             self.styles[implementation.style],
@@ -206,10 +217,10 @@ class _Assembly:
         return {name: known.get(name) or layout.align(name, position) for name in parameter_names(implementation)}
 
     def _constant_align(self, position: int, layout: Layout, constant: Buffer) -> int:
-        offset = layout.in_page(position, constant.name)
-        if offset is None:
+        place = layout.in_page(position, constant)
+        if place is None:
             return self.pool.align(constant)
-        return min(layout.plan.align, offset & -offset) if offset else layout.plan.align
+        return min(layout.plan.align, place.offset & -place.offset) if place.offset else layout.plan.align
 
     @property
     def ordered(self) -> bool:

@@ -11,12 +11,12 @@ pause), until NAME_end. A word in the workspace holds the number of the entry at
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from llvmlite import ir
 
 from aot.llvm.constants import offset_pointer
-from aot.llvm.entry import WRONG_ROWS, Arguments, check_pointers, name_arguments, parameters, return_if
+from aot.llvm.entry import WRONG_ROWS, Arguments, check_pointers, memories, name_arguments, parameters, return_if
 from aot.llvm.runs import PAUSE, Run, load, smallest
 from aot.llvm.types import I8, I32, POINTER, Builder, Value
 from aot.lower.plan import PROGRESS, PROGRESS_NBYTES, Step
@@ -85,7 +85,7 @@ class _Stream:
         pointers = arguments.pointers
 
         def begin(first: Value) -> Value:
-            slot = self._progress(builder, pointers["workspace"])
+            slot = self._progress(builder, pointers)
             number = load_word(builder, slot)
             store_word(builder, len(self.run.steps), slot)  # where a function that fails leaves it: behind the end
             return self._entry(builder, first, number)
@@ -106,9 +106,7 @@ class _Stream:
         integer = ir.IntType(self.layout.pointer_bits)
         ends = [builder.ptrtoint(each, integer) for each in (numbers.cursor, offset_pointer(builder, numbers.start, first))]
         reached = builder.udiv(builder.sub(*ends), integer(self._entry_nbytes))
-        store_word(
-            builder, reached if integer == I32 else builder.trunc(reached, I32), self._progress(builder, pointers["workspace"])
-        )
+        store_word(builder, reached if integer == I32 else builder.trunc(reached, I32), self._progress(builder, pointers))
         builder.ret(I32(0))
         return function
 
@@ -120,8 +118,10 @@ class _Stream:
         """The address of an entry of the table."""
         return builder.gep(first, [builder.mul(number, I32(self._entry_nbytes))], source_etype=I8)
 
-    def _progress(self, builder: Builder, workspace: Value) -> Value:
-        return offset_pointer(builder, workspace, self.source.plan.offset_of[PROGRESS])
+    def _progress(self, builder: Builder, pointers: Mapping[Any, Value]) -> Value:
+        """The word that says how far a run has come."""
+        place = self.layout.located(self.source.plan.offset_of[PROGRESS], PROGRESS_NBYTES)
+        return offset_pointer(builder, pointers[place.port], place.offset)
 
     def _define(self, number: int, names: Sequence[str]) -> tuple[Builder, dict[str, Value]]:
         """One of the three functions, its pointers checked. names: its parameters; `n` is a number."""
@@ -143,12 +143,12 @@ class _Stream:
 
     def begin(self) -> None:
         builder, values = self._define(0, [*self.workspaces, *self.rest])
-        store_word(builder, 0, self._progress(builder, values["/workspace"]))
+        store_word(builder, 0, self._progress(builder, memories(values)))
         self._run(builder, values, I32(0))
 
     def push_rows(self) -> None:
         builder, values = self._define(1, [*self.workspaces, "/rows", "n", *self.rest])
-        number = load_word(builder, self._progress(builder, values["/workspace"]))
+        number = load_word(builder, self._progress(builder, memories(values)))
         return_if(builder, builder.icmp_unsigned(">", number, I32(self.paused)), WRONG_ROWS)
         block = values["/weights"] if self.separate else self.pool.reserve(self.module)
         entry = self._entry(builder, offset_pointer(builder, block, self.table), number)
@@ -167,7 +167,7 @@ class _Stream:
     def end(self) -> None:
         outputs = [port.name for port in self.layout.parameters[1:]]
         builder, values = self._define(2, [*self.workspaces, *outputs, *self.rest])
-        number = load_word(builder, self._progress(builder, values["/workspace"]))
+        number = load_word(builder, self._progress(builder, memories(values)))
         return_if(builder, builder.icmp_unsigned("!=", number, I32(self.paused)), WRONG_ROWS)
         self._run(builder, values, I32(self.rows + 1))
 

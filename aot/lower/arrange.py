@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import itertools
 import random
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -20,8 +21,6 @@ import numpy as np
 from aot.lower.implementation import Skew
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from aot.lower.pieces import Part, Piece, Share
 
 MAX_TRIES = 240
@@ -29,6 +28,8 @@ MAX_WORK = 12_000_000
 """Pairs of pieces looked at, over all tries."""
 
 Interval = tuple[int, int]
+Collisions = Sequence[Mapping[int, list[Interval]]]
+"""For each piece, and each other that it may meet, the open intervals of (its offset - the other's) at which they collide."""
 
 
 @dataclass(frozen=True)
@@ -40,12 +41,20 @@ class Arrangement:
     bound_nbytes: int
 
 
-def arrange(pieces: Sequence[Piece], shares: Sequence[Share], align: int, most_tries: int = MAX_TRIES) -> Arrangement:
-    """Offsets for pieces, as small together as the tries find: the fixed orders, and random ones up to so many in all."""
+def arrange(
+    pieces: Sequence[Piece],
+    shares: Sequence[Share],
+    align: int,
+    most_tries: int = MAX_TRIES,
+    forbidden: Collisions | None = None,
+    enough_nbytes: int = 0,
+) -> Arrangement:
+    """Offsets for pieces, as small together as the tries find: the fixed orders, and random ones up to so many in all; or the first that need
+    no more than `enough_nbytes`. forbidden: their collisions, if they are known."""
     bound = least_nbytes(pieces, shares)
     if not pieces:
         return Arrangement((), 0, 0)
-    forbidden = collisions(pieces, shares)
+    forbidden = collisions(pieces, shares) if forbidden is None else forbidden
     work = sum(map(len, forbidden)) + len(pieces)
     tries = max(len(_ORDERS), min(most_tries, MAX_WORK // work))
     choose = random.Random(1)
@@ -58,7 +67,7 @@ def arrange(pieces: Sequence[Piece], shares: Sequence[Share], align: int, most_t
         total = max(offset + piece.nbytes for offset, piece in zip(offsets, pieces, strict=True))
         if best is None or total <= best[0]:
             best = total, order, offsets
-        if best[0] <= bound:
+        if best[0] <= max(bound, enough_nbytes):
             break
     assert best is not None
     return Arrangement(tuple(best[2]), -(-best[0] // align) * align, bound)
@@ -94,9 +103,7 @@ _ORDERS = (
 )
 
 
-def _place(
-    pieces: Sequence[Piece], forbidden: Sequence[dict[int, list[Interval]]], order: list[int], limit: int | None
-) -> list[int] | None:
+def _place(pieces: Sequence[Piece], forbidden: Collisions, order: list[int], limit: int | None) -> list[int] | None:
     """The lowest offsets in this order; None once they need more than `limit`."""
     offsets = [-1] * len(pieces)
     for at in order:

@@ -38,6 +38,7 @@ def check_plan(plan: Plan) -> None:
     """Raise InternalError unless, in the order of the steps, every read finds the bytes that the right buffer wrote there."""
     replay = _Replay(plan)
     replay.check_addresses()
+    replay.check_regions()
     for number, (position, counts) in enumerate(replay.trace):
         replay.run(number, plan.schedule.steps[position], counts)
         for name in replay.local.get(position, ()):
@@ -134,6 +135,28 @@ class _Replay:
                 raise InternalError(f"%{life.name} has {self.program[life.name].nbytes} bytes, its place {life.nbytes}")
         if self.plan.workspace_nbytes % self.plan.align or any(self.plan.align % life.align for life in self.plan.lifetimes):
             raise InternalError(f"workspace of {self.plan.workspace_nbytes} bytes, align {self.plan.align}")
+
+    def check_regions(self) -> None:
+        """Regions share no byte and are none too large; each storage, with all rows that lie scattered, and each scratch is inside one."""
+        regions, free = self.plan.regions, 0
+        for region in regions:
+            if region.start != free or region.nbytes < 0 or region.start % self.plan.align:
+                raise InternalError(f"region {region.name} begins at {region.start}, the one before ends at {free}")
+            if region.nbytes > region.size_nbytes:
+                raise InternalError(f"region {region.name} has {region.size_nbytes} bytes, and {region.nbytes} are placed in it")
+            free = region.stop
+        if regions and free != self.plan.workspace_nbytes:
+            raise InternalError(f"regions of {free} bytes, workspace of {self.plan.workspace_nbytes}")
+        places = {name: self.hull(name, range(self.program[name].nbytes)) for name in self.tag}
+        for position, choice in enumerate(self.plan.schedule.choices):
+            if (start := self.plan.offset_of.get(scratch_name(position))) is not None:
+                places[scratch_name(position)] = range(start, start + choice.implementation.scratch_nbytes)
+        if (start := self.plan.offset_of.get(PROGRESS)) is not None:
+            places[PROGRESS] = range(start, start + PROGRESS_NBYTES)
+        for name, place in places.items():
+            inside = any(region.start <= place.start and place.stop <= region.stop for region in regions)
+            if regions and place and not inside:
+                raise InternalError(f"%{name} at {place.start}..{place.stop} is not in one region")
 
     def run(self, number: int, step: Step, counts: tuple[int, ...]) -> None:
         """One step: reads find their bytes, writes touch only what is allowed, scratch is poisoned before and after.

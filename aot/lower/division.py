@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from aot.graph.primitive import Control
 from aot.lower.lean import Variants, divided_instructions, flash_nbytes
 from aot.lower.pages import fits_window, without_pages
-from aot.lower.place import plan
+from aot.lower.regions import plan_in
 from aot.lower.segments import Divisions, Segments, expected_instructions, scheduled
 from aot.lower.streaming import Layers
 
@@ -39,14 +39,15 @@ _MORE_FLASH = 0.02
 @dataclass(frozen=True)
 class Wish:
     """What is wanted: the smallest workspace that is worth its instructions, of which there may be at most that share more than layer by
-    layer (`max_rise`); or, with `limit_nbytes`, the fewest instructions in a workspace of at most so many bytes."""
+    layer (`max_rise`); or, with `limit_nbytes`, the fewest instructions in a workspace of at most so many bytes, and in the regions, if that
+    is where it lies."""
 
     limit_nbytes: int | None = None
     max_rise: float | None = None
 
     def holds(self, plan: Plan) -> bool:
         """Whether nothing more is wanted than this plan has."""
-        return self.limit_nbytes is not None and plan.workspace_nbytes <= self.limit_nbytes
+        return self.limit_nbytes is not None and plan.workspace_nbytes <= self.limit_nbytes and not plan.excess_nbytes
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,7 @@ class Ways:
 
     def __init__(self, whole: Plan, io: Io, inplace: bool, others: Sequence[Sequence[Implementation]]) -> None:
         self.schedule, self.inplace = without_pages(whole.schedule), inplace
+        self.sizes = {region.name: region.size_nbytes for region in whole.regions}
         self.io: Io = io
         chosen = Divisions(layers_of(self.schedule, io, inplace))
         self.variants = Variants(chosen.layers, others)
@@ -96,12 +98,12 @@ class Ways:
     def placed(self, way: Way) -> Plan | None:
         """None where the pages of layers that run together do not fit into the window."""
         changed = scheduled(_with_choices(self.schedule, way.layers), way.layers, way.segments)
-        return plan(changed, self.io, self.inplace) if fits_window(changed) else None
+        return plan_in(changed, self.io, self.inplace, self.sizes) if fits_window(changed) else None
 
 
 def divide(whole: Plan, wish: Wish, io: Io, inplace: bool, others: Sequence[Sequence[Implementation]] = ()) -> Plan:
     """The plan that is wished for. others: for each instruction, implementations that may take the chosen one's place."""
-    if not _can_divide(whole) or (wish.limit_nbytes is not None and whole.workspace_nbytes <= wish.limit_nbytes):
+    if not _can_divide(whole) or wish.holds(whole):
         return whole
     ways = Ways(whole, io, inplace, others)
     best, least, tried = whole, float(whole.workspace_nbytes), 0
@@ -114,29 +116,30 @@ def divide(whole: Plan, wish: Wish, io: Io, inplace: bool, others: Sequence[Sequ
         placed = ways.placed(way)
         if placed is None:
             continue
-        if wish.limit_nbytes is not None and placed.workspace_nbytes <= wish.limit_nbytes:
+        if wish.holds(placed):
             return placed
         worth = placed.workspace_nbytes if wish.limit_nbytes is not None else ways.worth(way, placed.workspace_nbytes)
-        if worth < least and placed.workspace_nbytes < whole.workspace_nbytes:
+        smaller = placed.workspace_nbytes < whole.workspace_nbytes or placed.excess_nbytes < whole.excess_nbytes
+        if smaller and (placed.excess_nbytes, worth) < (best.excess_nbytes, least):
             best, least = placed, worth
-    return best if wish.limit_nbytes is None else _within(ways, wish, wish.limit_nbytes) or best
+    return best if wish.limit_nbytes is None else _within(ways, wish) or best
 
 
-def _within(ways: Ways, wish: Wish, limit_nbytes: int) -> Plan | None:
+def _within(ways: Ways, wish: Wish) -> Plan | None:
     """A plan within a limit, where none of the fastest divisions is: of those that take more instructions the first, found by bisection, as
     the memory that they need falls; where none of these is, one of the smallest."""
     slower, found = ways.candidates(wish)[MOST_PLACED:], None
     while slower:
         middle = len(slower) // 2
         placed = ways.placed(slower[middle])
-        if placed is not None and placed.workspace_nbytes <= limit_nbytes:
+        if placed is not None and wish.holds(placed):
             found, slower = placed, slower[:middle]
         else:
             slower = slower[middle + 1 :]
     if found is not None:
         return found
     smallest = (ways.placed(way) for way in ways.candidates(Wish())[:MOST_PLACED])
-    return next((placed for placed in smallest if placed is not None and placed.workspace_nbytes <= limit_nbytes), None)
+    return next((placed for placed in smallest if placed is not None and wish.holds(placed)), None)
 
 
 def points(whole: Plan, io: Io, inplace: bool, others: Sequence[Sequence[Implementation]] = ()) -> tuple[Plan, ...]:
@@ -149,7 +152,7 @@ def points(whole: Plan, io: Io, inplace: bool, others: Sequence[Sequence[Impleme
     every = (whole, *(placed for way in useful[:MOST_POINTS] if (placed := ways.placed(way)) is not None))
     kept: list[Plan] = []
     for each in sorted(every, key=lambda one: (expected_instructions(one.schedule), one.workspace_nbytes)):
-        if not kept or each.workspace_nbytes < kept[-1].workspace_nbytes:
+        if not kept or each.workspace_nbytes < kept[-1].workspace_nbytes or each.excess_nbytes < kept[-1].excess_nbytes:
             kept.append(each)
     return tuple(kept)
 

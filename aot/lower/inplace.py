@@ -17,6 +17,8 @@ from aot.lower.indexing import linear
 from aot.lower.lifetime import use_of
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from aot.graph.expr import Affine
     from aot.lower.lifetime import Io
     from aot.lower.plan import Lifetime, Schedule
@@ -98,7 +100,7 @@ def possible_takeovers(schedule: Schedule, lives: tuple[Lifetime, ...], io: Io) 
     return found
 
 
-def needed_takeovers(lives: tuple[Lifetime, ...], takes_over: dict[str, str], limit_nbytes: int) -> dict[str, str]:
+def needed_takeovers(lives: tuple[Lifetime, ...], takes_over: Mapping[str, str], limit_nbytes: int) -> dict[str, str]:
     """Those without which more than `limit_nbytes` would be alive at their step: the others gain nothing."""
     by_name = {life.name: life for life in lives}
     alive: dict[int, int] = {}

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 from aot.lower.arrange import needed_nbytes
 from aot.lower.lifetime import live_nbytes, merged
 from aot.lower.pieces import pieces
-from aot.lower.plan import SCRATCH
+from aot.lower.plan import SCRATCH, row_name
 from aot.lower.rows import row_count, row_nbytes
 
 if TYPE_CHECKING:
     from aot.lower.lifetime import Io
-    from aot.lower.plan import Plan, Schedule
+    from aot.lower.plan import Plan, Region, Schedule
     from aot.lower.program import Program
 
 
@@ -73,7 +73,9 @@ class Stretch:
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes of the workspace, fewer than which no placement of its steps has; layers_by_rows: how many run in several steps."""
+    """Bytes of the workspace, fewer than which no placement of its steps has; layers_by_rows: how many run in several steps.
+
+    regions: where it lies, if that is not one memory, with what is used of each."""
 
     workspace_nbytes: int
     lower_bound_nbytes: int
@@ -81,6 +83,7 @@ class Memory:
     stretches: tuple[Stretch, ...]
     layers_by_rows: int
     steps: int
+    regions: tuple[Region, ...] = ()
 
     @property
     def gap(self) -> float:
@@ -89,9 +92,15 @@ class Memory:
 
     @property
     def gap_text(self) -> str:
-        """`2.1 % above the lower bound of 3804`."""
+        """`2.1 % above the lower bound of 3804`; for regions that of one memory."""
         gap = "at" if self.workspace_nbytes == self.lower_bound_nbytes else f"{self.gap:.1%}".replace("%", " % above")
-        return f"{gap} the lower bound of {self.lower_bound_nbytes}"
+        return f"{gap} the lower bound of {self.lower_bound_nbytes}{' in one memory' if self.regions else ''}"
+
+    @property
+    def regions_text(self) -> str:
+        """`fast 14080 of 16384 bytes, slow 55296 of 65536`."""
+        texts = [f"{region.name} {region.nbytes} of {region.size_nbytes}" for region in self.regions]
+        return ", ".join([f"{text} bytes" for text in texts[:1]] + texts[1:])
 
     @property
     def segments(self) -> str:
@@ -104,7 +113,22 @@ def memory_of(plan: Plan, io: Io, inplace: bool = True) -> Memory:
     schedule = plan.schedule
     several = [count for count in Counter(step.position for step in schedule.kernel_steps).values() if count > 1]
     peak, lower_bound = _peak(plan, io, inplace), plan.lower_bound_nbytes
-    return Memory(plan.workspace_nbytes, lower_bound, peak, stretches(schedule), len(several), sum(several))
+    return Memory(plan.workspace_nbytes, lower_bound, peak, stretches(schedule), len(several), sum(several), plan.regions)
+
+
+def crowd(plan: Plan, region: Region) -> tuple[Held, ...]:
+    """What a region holds while it holds most, the largest first."""
+    lives = [life for life in plan.lifetimes if region.start <= plan.offset_of[life.name] < region.stop]
+    needed = live_nbytes(tuple(lives))
+    if not needed:
+        return ()
+    worst = needed.index(max(needed))
+    owners = {row_name(name, row): name for name, offsets in plan.rows for row in range(len(offsets))}
+    nbytes: Counter[str] = Counter()
+    for life in lives:
+        if life.first <= worst <= life.last:
+            nbytes[owners.get(life.name, life.name)] += life.nbytes
+    return tuple(_held(plan.schedule.program, name, count) for name, count in nbytes.most_common())
 
 
 def stretches(schedule: Schedule) -> tuple[Stretch, ...]:

@@ -8,7 +8,7 @@ greedy-by-size's. Searches are limited by a count of nodes, never by time, so th
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from aot.graph.primitive import Control
@@ -22,9 +22,10 @@ from aot.lower.rows import row_count
 from aot.lower.search import place_exactly
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from aot.lower.lifetime import Io
+    from aot.lower.pieces import Piece
     from aot.lower.plan import Schedule
 
 MAX_PAIRS = 4_000_000
@@ -39,26 +40,21 @@ def plan(schedule: Schedule, io: Io = "caller", inplace: bool = True, align: int
     `lower_bound_nbytes` is the largest sum of live bytes with every permitted in-place.
     """
     if schedule.window is not None:
-        schedule = _paged(without_pages(schedule), io, inplace, align)
+        schedule = paged(without_pages(schedule), io, inplace, align)
     by_rows = plan_rows(schedule, io, inplace, align, quick) if schedule.by_rows or (inplace and _skews(schedule)) else None
     if schedule.by_rows and by_rows is not None:
         return by_rows
     lives = lifetimes(schedule, io, align)
     align = max((life.align for life in lives), default=align)
     possible = possible_takeovers(schedule, lives, io) if inplace else {}
-    placed = [(_place_merged(lives, {}, align), {})]
-    if possible:
-        everything = _place_merged(lives, possible, align)
-        needed = needed_takeovers(lives, possible, everything.nbytes)
-        placed += [(_place_merged(lives, needed, align), needed), (everything, possible)]
-    best, takes_over = min(placed, key=lambda entry: entry[0].nbytes)
-    offsets = tuple((life.name, best.offsets[owner(life.name, takes_over)]) for life in lives)
+    best, takes_over = place_lives(lives, possible, align)
+    offsets = tuple((life.name, best.offsets[life.name]) for life in lives)
     bound = largest_live_nbytes(merged(lives, possible))
     whole = Plan(schedule, lives, offsets, best.nbytes, bound, tuple(takes_over.items()), best.method, align)
     return whole if by_rows is None or whole.workspace_nbytes <= by_rows.workspace_nbytes else by_rows
 
 
-def _paged(schedule: Schedule, io: Io, inplace: bool, align: int) -> Schedule:
+def paged(schedule: Schedule, io: Io, inplace: bool, align: int) -> Schedule:
     """The schedule with pages for its constants."""
     if schedule.window is None or not schedule.window.is_thrifty:
         return with_pages(schedule)
@@ -80,14 +76,36 @@ def _skews(schedule: Schedule) -> bool:
     return any(one.skew for one in every) and not any(isinstance(one.instruction, Control) for one in every)
 
 
+def place_lives(
+    lives: tuple[Lifetime, ...], possible: Mapping[str, str], align: int, enough_nbytes: int = 0
+) -> tuple[Placement, Mapping[str, str]]:
+    """Offsets for each of these lifetimes, and which of the `possible` pairs that takes. enough_nbytes: as for `place`."""
+    placed = [(_place_merged(lives, {}, align, enough_nbytes), {})]
+    if possible and placed[0][0].nbytes > enough_nbytes:
+        everything = _place_merged(lives, possible, align, enough_nbytes)
+        needed = needed_takeovers(lives, possible, everything.nbytes)
+        placed += [(_place_merged(lives, needed, align, enough_nbytes), needed), (everything, possible)]
+    best, takes_over = min(placed, key=lambda entry: entry[0].nbytes)
+    offsets = {life.name: best.offsets[owner(life.name, takes_over)] for life in lives}
+    return replace(best, offsets=offsets), takes_over
+
+
 def plan_rows(schedule: Schedule, io: Io, inplace: bool, align: int, quick: bool = False) -> Plan:
     """Offsets for a schedule in which layers run by rows: tensors in one piece, rows of scattered ones, scratch."""
     found, shares = pieces(schedule, io, schedule.scattered, align)
     align = max((piece.align for piece in found), default=align)
     arranged = arrange(found, shares if inplace else (), align, 0 if quick and schedule.by_rows else MAX_TRIES)
+    bound = round_up(arranged.bound_nbytes, align)
+    method = ("row by row" if schedule.by_rows else "skewed") + (", optimal" if arranged.nbytes <= bound else "")
+    made = Plan(schedule, (), (), arranged.nbytes, bound, (), method, align, in_parts=True)
+    return plan_pieces(schedule, found, arranged.offsets, made)
+
+
+def plan_pieces(schedule: Schedule, found: Sequence[Piece], places: Sequence[int], made: Plan) -> Plan:
+    """The plan with these offsets of pieces."""
     end = len(schedule.steps) - 1
     lives, offsets, rows = [], [], dict[str, list[int]]()
-    for piece, offset in zip(found, arranged.offsets, strict=True):
+    for piece, offset in zip(found, places, strict=True):
         name = piece.storage if piece.row is None else row_name(piece.storage, piece.row)
         first, last = min(part.first for part in piece.parts), max(part.last for part in piece.parts)
         lives.append(Lifetime(name, piece.nbytes, min(first, end), min(last, end), piece.align))
@@ -95,9 +113,7 @@ def plan_rows(schedule: Schedule, io: Io, inplace: bool, align: int, quick: bool
         if piece.row is not None:
             rows.setdefault(piece.storage, [0] * row_count(schedule.program[piece.storage]))[piece.row] = offset
     scattered = tuple((name, tuple(each)) for name, each in rows.items())
-    bound = round_up(arranged.bound_nbytes, align)
-    method = ("row by row" if schedule.by_rows else "skewed") + (", optimal" if arranged.nbytes <= bound else "")
-    return Plan(schedule, tuple(lives), tuple(offsets), arranged.nbytes, bound, (), method, align, scattered, True)
+    return replace(made, lifetimes=tuple(lives), offsets=tuple(offsets), rows=scattered)
 
 
 @dataclass(frozen=True)
@@ -109,22 +125,25 @@ class Placement:
     method: str
 
 
-def _place_merged(lives: tuple[Lifetime, ...], takes_over: Mapping[str, str], align: int) -> Placement:
-    return place(merged(lives, takes_over), align)
+def _place_merged(lives: tuple[Lifetime, ...], takes_over: Mapping[str, str], align: int, enough_nbytes: int) -> Placement:
+    return place(merged(lives, takes_over), align, enough_nbytes)
 
 
-def place(lives: tuple[Lifetime, ...], align: int = 4) -> Placement:
-    """The best of greedy-by-size, other orders with first fit and best fit, and an exact search if they miss the lower bound."""
+def place(lives: tuple[Lifetime, ...], align: int = 4, enough_nbytes: int = 0) -> Placement:
+    """The best of greedy-by-size, other orders with first fit and best fit, and an exact search if they miss the lower bound; or the first
+    that needs no more than `enough_nbytes`."""
     least = min((life.align for life in lives), default=align)
     bound = round_up(largest_live_nbytes(tuple(_rounded(life, least) for life in lives)), align)
     best: Placement | None = None
     for name, order, fit in _HEURISTICS:
-        if best is not None and (best.nbytes <= bound or len(lives) ** 2 * len(_HEURISTICS) > MAX_PAIRS):
+        if best is not None and (best.nbytes <= max(bound, enough_nbytes) or len(lives) ** 2 * len(_HEURISTICS) > MAX_PAIRS):
             break
         offsets = _in_order(sorted(lives, key=order), fit)
         found = Placement(offsets, _total(lives, offsets, align), name)
         best = found if best is None or found.nbytes < best.nbytes else best
     assert best is not None
+    if bound < best.nbytes <= enough_nbytes:
+        return best
     if best.nbytes > bound:
         offsets, finished = place_exactly(lives, align, best.nbytes)
         if offsets is not None:

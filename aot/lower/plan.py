@@ -106,11 +106,26 @@ class Lifetime:
 
 
 @dataclass(frozen=True)
+class Region:
+    """A memory of the caller's of at most `size_nbytes` bytes. A plan uses `nbytes` of them; their offsets are those from `start` on."""
+
+    name: str
+    size_nbytes: int
+    start: int = 0
+    nbytes: int = 0
+
+    @property
+    def stop(self) -> int:
+        return self.start + self.nbytes
+
+
+@dataclass(frozen=True)
 class Plan:
     """Offsets in the workspace, in bytes. `takes_over` maps a storage to the one whose bytes it continues (in place).
 
     rows: the storages that lie scattered, row by row, and the offset of each row; they have no other offset. in_parts: outputs lie on
-    what their step reads last as far as implementations allow (`overlap`, `skew`), not just in its place.
+    what their step reads last as far as implementations allow (`overlap`, `skew`), not just in its place. regions: where the workspace is in
+    several memories, these, one after the other: an offset says which it is in, and where.
     """
 
     schedule: Schedule
@@ -123,6 +138,17 @@ class Plan:
     align: int = 4
     rows: tuple[tuple[str, tuple[int, ...]], ...] = ()
     in_parts: bool = False
+    regions: tuple[Region, ...] = ()
+
+    def region_at(self, offset: int) -> Region:
+        """The region that an offset is in; where there are none, the workspace as one."""
+        found = [region for region in self.regions if region.start <= offset]
+        return found[-1] if found else Region("workspace", self.workspace_nbytes, 0, self.workspace_nbytes)
+
+    @property
+    def excess_nbytes(self) -> int:
+        """Bytes by which regions would have to be larger than they are."""
+        return sum(max(region.nbytes - region.size_nbytes, 0) for region in self.regions)
 
     @cached_property
     def row_offsets(self) -> Mapping[str, tuple[int, ...]]:
@@ -151,6 +177,7 @@ class Plan:
         lines = [
             f"plan {self.schedule.program.name}: {self.workspace_nbytes} bytes, lower bound {self.lower_bound_nbytes}, {self.method}"
         ]
+        lines += [f"  region {each.name}: {each.nbytes} of {each.size_nbytes} bytes, from {each.start} on" for each in self.regions]
         for life in self.lifetimes:
             lines.append(f"  {self.offset_of[life.name]:8d} {life.nbytes:8d} steps {life.first}..{life.last} %{life.name}")
         return "\n".join(lines)

@@ -51,7 +51,7 @@ def run_board(
     """Run the entry twice. output: how the firmware hands memory over, given a folder. mpu_regions: of an Armv8-M (0: not used)."""
     calls = []
     for at_end, seed, guard in ((True, 1, 0xA5), (False, 2, 0x3C)):
-        regions, made_calls = memory.arguments(bundle, entry, inputs, seed)
+        regions, made_calls = memory.arguments(bundle, entry, inputs, seed, loads=False)
         others = NO_OTHERS
         if bundle.pages is not None and entry.paging:
             regions = (*regions, Region(PAGES, 4, False, bundle.pages))

@@ -49,7 +49,7 @@ def run(
 
     def machine(at_end: bool, seed: int, guard: int, astray: bool = False) -> _Machine:
         regions, calls = memory.arguments(bundle, entry, inputs, seed, push_rows)
-        passed, others = calls[-1].arguments, _READS if entry.paging else NO_OTHERS
+        passed, others = max((call.arguments for call in calls), key=len), _READS if entry.paging else NO_OTHERS
         layout = lay_out(bundle, entry, regions, _GRID, at_end=at_end, guard=guard, astray=astray, passed=passed, others=others)
         made = _Machine(unicorn, bundle.target, entry, layout, limit, calls, at_end)
         if entry.paging:
@@ -57,6 +57,8 @@ def run(
         return made
 
     machines = (machine(True, 1, 0xA5), machine(False, 2, 0x3C))
+    for each in machines:
+        each.prepare()
     machines[0].record(tracing)
     for each in machines:
         each.call()
@@ -133,7 +135,7 @@ class _Machine:
         """Give the entry a function that reads weights: at once, or in the other one of two runs only by the next call."""
         engine = self._engine
         engine.mem_write(_READ_AT, _RETURN)
-        reader = Reader(bundle, self._entry, self._placed["the workspace"], not self._at_end, engine.mem_write)
+        reader = Reader(bundle, self._entry, self._placed, not self._at_end, engine.mem_write)
 
         def called(*_: Any) -> None:
             answer = reader.read(*(self._read(f"r{number}") for number in range(4)))
@@ -161,10 +163,19 @@ class _Machine:
     def trace(self) -> Trace | None:
         return None if self._recorder is None else self._recorder.trace(self._tracing == "flash")
 
+    def prepare(self) -> None:
+        """Make the calls that come before a run: what they take is none of its figures."""
+        self._make([each for each in self._calls if each.prepares])
+        self._watch.counts[:] = 0
+        self._engine.mem_write(self._layout.stack.start, self._layout.stack.image)
+
     def call(self) -> None:
         """Make the calls of a run; InternalError where one faults, fails or runs too long."""
+        self._make([each for each in self._calls if not each.prepares])
+
+    def _make(self, calls: Sequence[Call]) -> None:
         self._watch.state.left = self._limit
-        for each in self._calls:
+        for each in calls:
             problem = ""
             try:
                 self._start(each)
@@ -196,7 +207,9 @@ class _Machine:
         function = self._layout.image.by_name.get(call.symbol)
         if function is None:
             raise InternalError(f"the object has no function {call.symbol}")
-        self._set_registers([self._value(one, call) for one in call.arguments[:4]])
+        words = [self._value(one, call) for one in call.arguments]
+        self._set_registers(words[:4])
+        self._engine.mem_write(self._layout.stack_pointer, b"".join(word.to_bytes(4, "little") for word in words[4:]))
         self._engine.emu_start(function.address | 1, _STOP)
 
     def _value(self, argument: str | int, call: Call) -> int:

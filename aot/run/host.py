@@ -74,7 +74,7 @@ def _run(
     for one in placed.values():
         ctypes.memmove(one.start, one.image, one.end - one.start)
     addresses: dict[str, int] = {}
-    reader = Reader(bundle, entry, placed["the workspace"], seed == 2, _write) if entry.paging else None
+    reader = Reader(bundle, entry, placed, seed == 2, _write) if entry.paging else None
     function = reader.c_function() if reader else None
     if function:
         addresses = {READ: ctypes.cast(function, ctypes.c_void_p).value or 0, CONTEXT: CONTEXT_VALUE}

@@ -87,8 +87,8 @@ def lay_out(
     others: Mapping[str, int | str] = NO_OTHERS,
 ) -> Layout:
     """Place everything; CompileError if memory is too small. astray: what is passed to the entry is aligned no better than asked.
-    passed: names of regions, as far as some are not passed to the function that takes most. others: what is passed beside regions, a number or
-    a region's name."""
+    passed: the arguments of the call that has most, regions by their names, and numbers (default: all regions). others: what else names stand
+    for, a number or a region."""
     unlinked = object_file(bundle.object)
 
     def alone(region: Region, base: int) -> Placed:
@@ -103,9 +103,10 @@ def lay_out(
     held = place(in_ram, grid.ram[0], page=grid.page, gap=grid.gap, at_end=at_end, guard=guard, astray=astray)
     where = {one.region.name: one for one in (*held, *weights)}
     placed = tuple(where[region.name] for region in regions)
-    given = [one for one in placed if passed is None or one.region.name in passed]
-    behind = [where[value].address if isinstance(value, str) else value for value in others.values()]
-    values = (*(one.address for one in given), *behind)
+    addresses = {name: one.address for name, one in where.items()}
+    known = addresses | {name: addresses[one] if isinstance(one, str) else one for name, one in others.items()}
+    arguments = [region.name for region in regions] if passed is None else passed
+    values = tuple(known[one] if isinstance(one, str) else one for one in arguments)
     pushed = b"".join(value.to_bytes(4, "little") for value in values[4:])
     pushed += bytes(-len(pushed) % 8)
     free = -(-(entry.stack_nbytes + _STACK_MARGIN) // 8) * 8

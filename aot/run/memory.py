@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from aot.bundle import Bundle, Entry, Port
+from aot.bundle import Bundle, Entry, Load, Port
 from aot.errors import CompileError, InternalError
 from aot.pointers import Pointer
 
@@ -32,11 +32,13 @@ class Region:
 
 @dataclass(frozen=True)
 class Call:
-    """One call of a function: `arguments` are regions by their names, and numbers. rows: what the region of rows holds meanwhile."""
+    """One call of a function: `arguments` are regions by their names, and numbers. rows: what the region of rows holds meanwhile.
+    prepares: it is none of the run, but comes once before the first."""
 
     symbol: str
     arguments: tuple[str | int, ...]
     rows: bytes = b""
+    prepares: bool = False
 
 
 WEIGHTS = "the weights"
@@ -103,32 +105,38 @@ def _counted(nbytes: int) -> str:
 
 
 def arguments(
-    bundle: Bundle, entry: Entry, inputs: Sequence[np.ndarray], seed: int, push_rows: int = 1
+    bundle: Bundle, entry: Entry, inputs: Sequence[np.ndarray], seed: int, push_rows: int = 1, loads: bool = True
 ) -> tuple[tuple[Region, ...], tuple[Call, ...]]:
     """The regions behind the entry's pointers, in argument order, and the calls of a run. Outputs and workspace hold garbage that depends
     on `seed`.
 
     `inputs`: an array for each port; for an entry with state its bytes after them (none, where the entry initialises it: garbage).
     push_rows: rows that are pushed at a time, where the entry takes its input so; the first regions are the workspaces then.
+    loads: NAME_load is the first call, if there is one; otherwise what it leaves is there.
     CompileError where they do not fit the entry.
     """
-    regions, image = _regions(bundle, entry, inputs, seed, push_rows)
+    regions, image = _regions(bundle, entry, inputs, seed, push_rows, loads)
     names = [region.name for region in regions]
     if entry.paging:
         names += [READ, CONTEXT]
+    before = [_load_call(bundle.load, names)] if bundle.load and loads and not entry.initialises else []
     if entry.stream is None:
-        return regions, (Call(entry.symbol, tuple(names)),)
+        return regions, (*before, Call(entry.symbol, tuple(names)))
     stream, at = entry.stream, names.index(ROWS)
     first, rest = names[: len(entry.workspaces)], names[at + 1 :]
-    calls = [Call(stream.begin, (*first, *rest))]
+    calls = [*before, Call(stream.begin, (*first, *rest))]
     for row in range(0, stream.rows, push_rows):
         rows = image[row * stream.row_nbytes : (row + push_rows) * stream.row_nbytes]
         calls.append(Call(stream.push, (*first, ROWS, len(rows) // stream.row_nbytes, *rest), rows))
     return regions, (*calls, Call(stream.end, tuple(name for name in names if name != ROWS)))
 
 
+def _load_call(load: Load, names: Sequence[str]) -> Call:
+    return Call(load.symbol, (f"the {load.loaded.region}", *(name for name in names if name == WEIGHTS)), prepares=True)
+
+
 def _regions(
-    bundle: Bundle, entry: Entry, inputs: Sequence[np.ndarray], seed: int, push_rows: int
+    bundle: Bundle, entry: Entry, inputs: Sequence[np.ndarray], seed: int, push_rows: int, loads: bool
 ) -> tuple[tuple[Region, ...], bytes]:
     """The regions, and the bytes of the first input."""
     given = inputs[: len(inputs) - takes_state(entry)]
@@ -146,6 +154,9 @@ def _regions(
         ]
     if not bundle.io_in_workspace:
         ports += [Region(port_name("output", entry, port), port.align, True, garbage.bytes(port.nbytes)) for port in entry.outputs]
+    if bundle.load and not loads and not entry.initialises:
+        loaded = bundle.load.loaded
+        held[loaded.region][loaded.offset : loaded.offset + loaded.nbytes] = bundle.load.image
     if takes_state(entry):
         held["state"][:] = inputs[-1].tobytes()
     if bundle.weights is not None:

@@ -7,14 +7,14 @@ Invariant: what an entry asks for lies inside the workspace and inside the file;
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
 from aot.bundle import Bundle, Entry
 from aot.errors import InternalError
-from aot.run.memory import Placed
+from aot.run.memory import Placed, region_name
 
 C_READ = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint32, ctypes.c_void_p)
 CONTEXT = 0xC0DE
@@ -25,9 +25,12 @@ class Reader:
     """Reads pages for one run. late: bytes are not there before the next call, as with a transfer in the background; until then garbage
     is. write(address, bytes): puts bytes into memory."""
 
-    def __init__(self, bundle: Bundle, entry: Entry, workspace: Placed, late: bool, write: Callable[[int, bytes], object]) -> None:
+    def __init__(
+        self, bundle: Bundle, entry: Entry, placed: Mapping[str, Placed], late: bool, write: Callable[[int, bytes], object]
+    ) -> None:
         assert bundle.pages is not None
-        self.file, self.entry, self.workspace, self.late, self.write = bundle.pages, entry, workspace, late, write
+        self.file, self.entry, self.late, self.write = bundle.pages, entry, late, write
+        self.workspaces = [placed[region_name(pointer)] for pointer in entry.workspaces]
         self.pending: tuple[int, bytes] | None = None
         self.calls = self.nbytes = 0
         self.garbage = np.random.default_rng(7)
@@ -44,9 +47,9 @@ class Reader:
             raise InternalError(f"{self.entry.symbol} passes {context:#x} as the context of read")
         if not nbytes:
             return 0
-        first, end = self.workspace.address, self.workspace.address + self.workspace.region.nbytes
+        spans = [(one.address, one.address + one.region.nbytes) for one in self.workspaces]
         if (
-            not (first <= address and address + nbytes <= end)
+            not any(first <= address and address + nbytes <= end for first, end in spans)
             or offset + nbytes > len(self.file)
             or (address | offset | nbytes) % 4
         ):

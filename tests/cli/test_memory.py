@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 
 import pytest
 
@@ -105,3 +106,63 @@ def test_nothing_to_divide(capsys: pytest.CaptureFixture[str], options: list[str
     (entry,) = json.loads(capsys.readouterr().out)["entries"]
     (point,) = entry["points"]
     assert point["taken_by"] == ["balanced", "ram"] and point["layers_by_rows"] == 0 and point["segments"].startswith("0..")
+
+
+REGIONS = ["--region", "fast=600", "--region", "slow=2k"]
+
+
+def test_regions(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Bytes used of each region: in the summary, NAME.json, the header, and in the figures of a run."""
+    options = ["--cpu", "cortex-m4", *REGIONS, "--weights-in", "slow"]
+    assert cli.run(["bundle", str(MODEL), *options, "-o", str(tmp_path)]) == 0
+    out, header = capsys.readouterr().out, (tmp_path / "digits.h").read_text()
+    found = json.loads((tmp_path / "digits.json").read_text())
+    (entry,) = found["entries"]
+    fast, slow = entry["regions"]
+    assert (fast["name"], fast["most_bytes"], slow["name"], slow["most_bytes"]) == ("fast", 600, "slow", 2048)
+    assert entry["memory"]["regions"] == [
+        {key: each[key] for key in ("name", "workspace_bytes", "most_bytes")} for each in (fast, slow)
+    ]
+    assert 0 < fast["workspace_bytes"] == fast["bytes"] <= 600
+    assert 0 < slow["workspace_bytes"] <= found["load"]["offset"]
+    assert slow["bytes"] == found["load"]["offset"] + found["load"]["bytes"] <= 2048 and found["load"]["bytes"] > 100
+    assert {each["region"] for each in entry["buffers"]} == {"fast", "slow"}
+    for each in (fast, slow):
+        assert re.search(rf"of it in {each['name']}, which has {each['most_bytes']} +│ +{each['workspace_bytes']} ", out)
+        assert f"#define DIGITS_{each['name'].upper()}_SIZE ({each['bytes']}u)" in header
+        assert f"#define DIGITS_{each['name'].upper()}_ALIGN ({each['align']}u)" in header
+    assert f"Regions: fast {fast['bytes']} of 600 bytes, slow {slow['workspace_bytes']} of 2048." in header.replace("\n * ", " ")
+    assert "WORKSPACE_SIZE" not in header and "int digits_load(void *slow);" in header
+    assert cli.run(["run", str(MODEL), *options, "--json"]) == 0
+    figures = json.loads(capsys.readouterr().out)
+    assert (figures["region_fast_bytes"], figures["region_slow_bytes"]) == (fast["bytes"], slow["bytes"])
+    assert cli.run(["verify", str(MODEL), *options, "--samples", "2"]) == 0
+
+
+def test_points_in_regions(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "250")
+    narrow = ["--region", "fast=500", "--region", "slow=500"]
+    (entry,) = json.loads(inspected(capsys, *narrow, "--json"))["entries"]
+    for point in entry["points"]:
+        fits = all(each["workspace_bytes"] <= each["most_bytes"] for each in point["regions"])
+        assert fits or not point["taken_by"]
+        assert sum(each["workspace_bytes"] for each in point["regions"]) == point["workspace_bytes"]
+    assert {text for point in entry["points"] for text in point["taken_by"]} == {"balanced", "ram"}
+    out = inspected(capsys, *narrow)
+    assert "fast bytes" in out and "slow bytes" in out and "(too many)" in out
+
+
+@pytest.mark.parametrize(
+    "options,text",
+    [
+        (["--region", "fast"], "--region 'fast' is not NAME=BYTES (64K and 1M stand for 65536 and 1048576 bytes)"),
+        (["--region", "fast=1.5K"], "--region 'fast=1.5K' is not NAME=BYTES"),
+        (["--region", "fast=-1"], "--region 'fast=-1' is not NAME=BYTES"),
+        (["--region", "=64"], "'' can't be the name of a parameter in C"),
+        (["--region", "a=1K", "--region", "a=2K"], "--region names 'a' twice"),
+        (["--region", "a=1K", "--weights-in", "b"], "unknown region 'b' (known: a)"),
+    ],
+)
+def test_regions_that_make_no_sense(options: list[str], text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["bundle", str(MODEL), *options]) == 1
+    assert text in capsys.readouterr().err

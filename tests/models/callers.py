@@ -93,13 +93,13 @@ class BoardMemory:
 
 
 class Caller:
-    """The firmware: one workspace for all models, and a state, inputs and outputs for each."""
+    """The firmware: one workspace (or one of each region) for all models, and a state, inputs and outputs for each."""
 
     def __init__(self, bundle: Bundle) -> None:
         self.bundle = bundle
         self.memory = HostMemory(bundle) if bundle.target.is_host else BoardMemory(bundle)
         self.sizes: dict[int, int] = {}
-        self.workspace = self._block(bundle.workspace_nbytes, bundle.workspace_align)
+        self.spaces = {each.name: self._block(each.nbytes, each.align) for each in bundle.shared}
         self.weights = [] if bundle.weights is None else [self._block(len(bundle.weights), bundle.weights_align)]
         if bundle.weights is not None:
             self.memory.write(self.weights[0], bundle.weights)
@@ -115,19 +115,26 @@ class Caller:
         assert self.memory.call(model.init.symbol, [self.states[model.name], *self.weights]) == 0
 
     def poison(self, rng: np.random.Generator) -> None:
-        """Garbage in the whole workspace."""
-        self.memory.write(self.workspace, rng.bytes(self.bundle.workspace_nbytes))
+        """Garbage in the whole workspace, but for what NAME_load has left there."""
+        loaded = self.bundle.load.loaded if self.bundle.load else None
+        for each in self.bundle.shared:
+            free = loaded.offset if loaded and loaded.region == each.name else each.nbytes
+            self.memory.write(self.spaces[each.name], rng.bytes(free))
+
+    def load(self) -> None:
+        assert self.bundle.load
+        assert self.memory.call(self.bundle.load.symbol, [self.spaces[self.bundle.load.loaded.region], *self.weights]) == 0
 
     def run(self, entry: Entry, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
         if self.bundle.io_in_workspace:
-            places = [self.workspace + (port.workspace_offset or 0) for port in (*entry.inputs, *entry.outputs)]
+            places = [self.spaces[port.pointer] + (port.workspace_offset or 0) for port in (*entry.inputs, *entry.outputs)]
             given = []
         else:
             places = given = self.ports[entry.symbol]
         for place, array in zip(places, inputs):
             self.memory.write(place, array.tobytes())
         state = [self.states[self.bundle.model_of(entry).name]] if entry.state_nbytes else []
-        assert self.memory.call(entry.symbol, [*given, self.workspace, *state, *self.weights]) == 0
+        assert self.memory.call(entry.symbol, [*given, *self.spaces.values(), *state, *self.weights]) == 0
         outputs = zip(entry.outputs, places[len(entry.inputs) :], strict=True)
         return [np.frombuffer(self.memory.read(at, port.nbytes), port.dtype.np).reshape(port.shape) for port, at in outputs]
 
