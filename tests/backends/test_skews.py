@@ -8,6 +8,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from aot.backends.cmsis_nn import dsp, thumb1
+from aot.backends.cmsis_nn.swar import m3
 from aot.backends.move import move
 from aot.graph.expr import Load, cast
 from aot.graph.ir import DType
@@ -16,15 +18,17 @@ from aot.llvm.emission import distinct_names, parameter_names
 from aot.lower.implementation import Implementation, Skew
 from aot.lower.program import Buffer, Program
 from aot.lower.rows import row_count
+from aot.target import Target, load_target
 from tests.backends import emulator
 from tests.backends.contracts import INT8, Case, expected, inputs_of, program_of
 from tests.backends.test_dsp_kernels import CHANNELS, EXPANDED, FILTERS, M4, numbers, windowed
 from tests.backends.test_row_steps import IMAGES, fused
-from tests.backends.test_variants import variants
 from tests.graph.lowered import sweep
 
 pytest.importorskip("unicorn", reason="the emulator Unicorn is not installed")
 
+M0, M3 = load_target("cortex-m0"), load_target("cortex-m3")
+KERNELS = {"cortex-m4": dsp.KERNELS, "cortex-m0": thumb1.KERNELS, "cortex-m3": m3.KERNELS}
 _GUARD = 40
 
 
@@ -35,11 +39,13 @@ def distances(skew: Skew, old_nbytes: int, new_nbytes: int, rng: np.random.Gener
     return sorted({allowed[0], *rng.choice(allowed, 2).tolist()}) if allowed else []
 
 
-def run(program: Program, chosen: Implementation, inputs: dict[str, np.ndarray], source: str, below: int, seed: int) -> np.ndarray:
+def run(
+    program: Program, chosen: Implementation, inputs: dict[str, np.ndarray], source: str, below: int, seed: int, target: Target = M4
+) -> np.ndarray:
     """The output, where it starts so many bytes below the input `source`. Nothing but it and scratch may change."""
     rng, out = np.random.default_rng(seed), chosen.writes[0]
     distinct = distinct_names(chosen, program) - {source, out}
-    core = emulator.Core(emulator.assemble(program, chosen, M4, distinct=distinct), M4)
+    core = emulator.Core(emulator.assemble(program, chosen, target, distinct=distinct), target)
     content, places = bytearray(), {}
 
     def place(data: bytes, align: int, before: int = 0) -> int:
@@ -70,17 +76,36 @@ def run(program: Program, chosen: Implementation, inputs: dict[str, np.ndarray],
     return made.view(program[out].dtype.np).reshape(program[out].shape)
 
 
-def check(program: Program, seed: int, chosen: list[Implementation] | None = None) -> int:
+def check(program: Program, seed: int, target: Target = M4) -> int:
     """All implementations at several distances; how many were run with memory in common."""
     inputs, rng, count = inputs_of(program, seed), np.random.default_rng(seed), 0
     wanted = expected(program, inputs)
-    for one in variants(program) if chosen is None else chosen:
+    answers = [kernel.claim(program, program.instructions[0], target) for kernel in KERNELS[target.name]]
+    found = [answer for answer in answers if not isinstance(answer, str)]
+    for one in [each for answer in found for each in (answer if isinstance(answer, tuple) else (answer,))]:
         for source, skew in one.skew:
             for below in distances(skew, program[source].nbytes, program[one.writes[0]].nbytes, rng):
-                made = run(program, one, inputs, source, below, seed)
+                made = run(program, one, inputs, source, below, seed, target)
                 assert (made == wanted).all(), (one.kernel, one.variant, below, skew, one.notes)
                 count += 1
     return count
+
+
+@pytest.mark.parametrize("target", [M0, M3], ids=["m0", "m3"])
+def test_small_cores(target: Target) -> None:
+    """Kernels that read a window again while its outputs are stored, and such that read it where it lies."""
+    convolutions = {**IMAGES, "batch": (1, 1, 2), "kernel": ((1, 1), (3, 3), (2, 5)), "depth": CHANNELS, "channels": CHANNELS}
+    depthwise = {**IMAGES, "batch": (1, 1, 1, 2), "kernel": FILTERS, "depth": CHANNELS}
+    counts = [0, 0]
+    for number, choice in enumerate(sweep(20, 150, **convolutions)):
+        case = windowed(number, choice, channels=choice["channels"], **numbers(choice, choice["channels"]))
+        counts[0] += check(fused(case) if number % 3 == 2 else program_of(case), number, target)
+    for number, choice in enumerate(sweep(20, 151, **depthwise)):
+        case = windowed(number, choice, kind="depthwise", multiplier=1, **numbers(choice, choice["depth"]))
+        counts[1] += check(fused(case) if number % 3 == 2 else program_of(case), number, target)
+    for rows in (1, 3):
+        counts[0] += check(program_of(Case("dense", (rows, 1, 1, 40), 33, seed=rows)), rows, target)
+    assert min(counts) > 10
 
 
 @pytest.mark.parametrize("part", range(3))

@@ -19,9 +19,10 @@ import numpy as np
 
 from aot.backends.cmsis_nn.dsp.ending import word32
 from aot.backends.cmsis_nn.dsp.gather import Patches
-from aot.backends.cmsis_nn.fused import operands_of
+from aot.backends.cmsis_nn.fused import operands_of, skews
 from aot.backends.cmsis_nn.operands import Layer, read_layer
 from aot.backends.cmsis_nn.shared import Body, Frame, emit_body
+from aot.backends.cmsis_nn.skews import pixel_by_pixel
 from aot.backends.cmsis_nn.thumb1.packing import Packed, pack
 from aot.backends.cmsis_nn.thumb1.refusal import refusal
 from aot.backends.cmsis_nn.thumb1.unpacking import grouped
@@ -151,6 +152,7 @@ def _implementations(program: Program, layer: Layer, kernel: str) -> tuple[Imple
                 constants=(table,),
                 emit=lambda function: emit_body(function, layer, table.name, unpacked.emit, "unpacked", unpacked.code),
                 scratch_nbytes=unpacked.scratch_nbytes,
+                skew=(),
                 cost=unpacked.cost,
                 variant="int8 weights, unpacked for all pixels",
             )
@@ -174,6 +176,7 @@ def _implementation(program: Program, layer: Layer, plan: _Plan, kernel: str) ->
         emit=lambda function: _emit(function, plan, table.name),
         scratch_nbytes=plan.scratch_nbytes,
         overwrites=elementwise_overwrites(program, instruction),
+        skew=skews(program, layer, pixel_by_pixel(layer, rereads=plan.is_direct)),
         rows=Rows(layer.geometry.output[1], 1),
         style="ordered",
         notes=(form, f"{product.depth / groups:.1f} products are summed in lanes before a split"),

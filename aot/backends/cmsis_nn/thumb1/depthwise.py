@@ -20,9 +20,10 @@ from math import prod
 import numpy as np
 
 from aot.backends.cmsis_nn.dsp.ending import stage_of, word32
-from aot.backends.cmsis_nn.fused import operands_of
+from aot.backends.cmsis_nn.fused import operands_of, skews
 from aot.backends.cmsis_nn.operands import Layer, read_layer
 from aot.backends.cmsis_nn.shared import Body, Frame, emit_body
+from aot.backends.cmsis_nn.skews import channel_by_channel
 from aot.backends.cmsis_nn.swar import lanes
 from aot.backends.cmsis_nn.thumb1.refusal import refusal
 from aot.backends.cmsis_nn.thumb1.rescale import solve
@@ -69,6 +70,7 @@ def _implementation(program: Program, plan: _Plan) -> Implementation:
         emit=lambda function: _emit(function, plan, table.name),
         scratch_nbytes=plan.scratch_nbytes,
         overwrites=elementwise_overwrites(program, instruction),
+        skew=skews(program, layer, channel_by_channel(layer, 2)),
         rows=Rows(layer.geometry.output[1], min(2, layer.geometry.output[1])),
         style="ordered",
         notes=("sums requantised one by one" if rescaling is None else str(rescaling), f"groups of taps: {groups}"),

@@ -12,9 +12,10 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from aot.backends.cmsis_nn.dsp.gather import Patches
-from aot.backends.cmsis_nn.fused import operands_of
+from aot.backends.cmsis_nn.fused import operands_of, skews
 from aot.backends.cmsis_nn.operands import Layer, read_layer
 from aot.backends.cmsis_nn.shared import Body, digest, emit_body
+from aot.backends.cmsis_nn.skews import pixel_by_pixel
 from aot.backends.cmsis_nn.swar.m3.gather import gather_pair, gather_pixels, gather_windows
 from aot.backends.cmsis_nn.swar.m3.packing import Packed, pack
 from aot.backends.cmsis_nn.swar.m3.product import Block
@@ -62,6 +63,7 @@ def _implementation(program: Program, layer: Layer, kernel: str) -> Implementati
         emit=lambda function: _emit(function, plan, weights.name),
         scratch_nbytes=plan.patches_at + 2 * plan.patches.patch_nbytes,
         overwrites=elementwise_overwrites(program, instruction),
+        skew=skews(program, layer, pixel_by_pixel(layer)),
         rows=Rows(layer.geometry.output[1], plan.rows_per_step),
         style="ordered",
         notes=(

@@ -17,10 +17,11 @@ from itertools import groupby
 import numpy as np
 
 from aot.backends.cmsis_nn.dsp.ending import Place, constant_count, constants_of_form, word32
-from aot.backends.cmsis_nn.fused import operands_of
+from aot.backends.cmsis_nn.fused import operands_of, skews
 from aot.backends.cmsis_nn.operands import Layer, read_layer
 from aot.backends.cmsis_nn.requantise import Form
 from aot.backends.cmsis_nn.shared import Body, Frame, digest, emit_body
+from aot.backends.cmsis_nn.skews import channel_by_channel
 from aot.backends.cmsis_nn.swar.m3.packing import solved
 from aot.backends.cmsis_nn.swar.m3.refusal import refusal
 from aot.graph.ir import DType
@@ -66,6 +67,7 @@ def _implementation(program: Program, layer: Layer) -> Implementation:
         constants=(table, *constants),
         emit=lambda function: _emit(function, plan, table.name),
         overwrites=elementwise_overwrites(program, instruction),
+        skew=skews(program, layer, channel_by_channel(layer, 1, rereads=True)),
         rows=Rows(layer.geometry.output[1], 1),
         style="ordered",
         notes=(str(plan.form), f"columns at a time: {', '.join(str(size) for size in dict.fromkeys(plan.sizes))}"),
