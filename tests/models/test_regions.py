@@ -131,6 +131,16 @@ def test_two_models_share_regions(name: str) -> None:
     caller.check()
 
 
+@pytest.mark.parametrize("cpu", [None, "cortex-m4"], ids=["host", "m4"])
+def test_weights_come_in_pages(cpu: str | None) -> None:
+    """A page is a buffer like any other, in whichever region there is room for it."""
+    bundle = compiled("KWS", cpu, io="workspace", page_weights_nbytes=8 << 10)
+    assert bundle.main.paging and len(bundle.main.regions) == 2
+    check("KWS", bundle, 1)
+    with pytest.raises(aot.CompileError, match="so that --weights-in has nothing to copy"):
+        compiled("KWS", cpu, page_weights_nbytes=8 << 10, weights_in="slow")
+
+
 def test_no_region_changes_nothing() -> None:
     options = aot.Options(io="workspace")
     plain, empty = (
