@@ -46,8 +46,6 @@ def require_pages(options: Options) -> None:
         raise CompileError(f"{what}--weights separate reads them where they are", hint="leave out one of the two")
     if options.weights_in is not None:
         raise CompileError(f"{what}so that --weights-in has nothing to copy", hint="leave out one of the two")
-    if options.stream_input:
-        raise CompileError(f"{what}which can't be combined with --stream-input yet")
     if options.kernels == "library":
         raise CompileError(f"{what}which is for --kernels native: functions of a library need all weights of a layer at once")
 

@@ -96,7 +96,9 @@ class _Stream:
                 row = I32(self.rows) if position == PAUSE else number
                 builder.cbranch(builder.icmp_unsigned("<", row, until), further, arguments.numbers.done)
                 builder.position_at_end(further)
-            if position != PAUSE:
+            if position != PAUSE and position not in self.symbols:
+                arguments.ask(self.run.layers[position][0])
+            elif position != PAUSE:
                 arguments.call(self.module.globals[self.symbols[position]], self.run.layers[position], number)
 
         arguments.loop(self.run, call, begin)

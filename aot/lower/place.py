@@ -59,7 +59,7 @@ def paged(schedule: Schedule, io: Io, inplace: bool, align: int) -> Schedule:
     if schedule.window is None or not schedule.window.is_thrifty:
         return with_pages(schedule)
     late = with_pages(schedule, [0] * len(schedule.steps))
-    if late.by_rows:
+    if late.by_rows or (inplace and _skews(late)):
         found, shares = pieces(late, io, late.scattered, align)
         needed = needed_nbytes(found, shares if inplace else ())
     else:

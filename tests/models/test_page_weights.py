@@ -70,6 +70,19 @@ def test_random_networks(seed: int, cpu: str | None, tmp_path: Path) -> None:
             same(run_poisoned(bundle, inputs), expected)
 
 
+@pytest.mark.parametrize(("seed", "cpu"), [(0, None), (1, None), (1, "cortex-m4"), (2, "cortex-m4")])
+def test_rows_that_are_pushed(seed: int, cpu: str | None, tmp_path: Path) -> None:
+    """Pages that were asked for in one call may be needed in the next."""
+    options = {"target": cpu, "stream_input": True, "io": "workspace" if seed % 2 else "caller"}
+    bundle, inputs, expected = made(tmp_path / "net.tflite", network(seed), 4096, **options)
+    for push_rows in (1, 3, 1 << 20):
+        result = run_bundle(bundle, inputs, push_rows=push_rows)
+        same(result.outputs, expected)
+        assert bundle.main.paging is not None and result.read_nbytes == bundle.main.paging.read_nbytes
+    if cpu:
+        same(run_poisoned(bundle, inputs), expected)
+
+
 @pytest.mark.parametrize("cpu", ["cortex-m4", "cortex-m55"])
 def test_boards_read_pages_as_well(cpu: str, tmp_path: Path) -> None:
     needs_qemu()
@@ -231,7 +244,6 @@ def test_a_run_that_reads_something_else_is_noticed(tmp_path: Path, monkeypatch:
     ("options", "message"),
     [
         ({"weights": "separate"}, "--weights separate reads them where they are"),
-        ({"stream_input": True}, "can't be combined with --stream-input yet"),
         ({"kernels": "library", "target": "cortex-m4"}, "which is for --kernels native"),
     ],
 )

@@ -49,7 +49,16 @@ def run_poisoned(
         inputs = [*inputs, np.frombuffer(initial_state(bundle), np.uint8)]
     regions, calls = memory.arguments(bundle, entry, inputs, 3)
     others = _READS if entry.paging else NO_OTHERS
-    layout = lay_out(bundle, entry, regions, _GRID, at_end=True, guard=0xA5, passed=calls[-1].arguments, others=others)
+    layout = lay_out(
+        bundle,
+        entry,
+        regions,
+        _GRID,
+        at_end=True,
+        guard=0xA5,
+        passed=max((call.arguments for call in calls), key=len),
+        others=others,
+    )
     machine = _Machine(unicorn, bundle.target, entry, layout, 1_000_000_000, calls, at_end=True)
     (workspace,) = (placed for placed in layout.arguments if placed.region.name == "the workspace")
     symbols = dict(zip(entry.plan.schedule.kernel_positions, (layer.symbol for layer in entry.layers), strict=True))
