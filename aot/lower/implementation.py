@@ -192,6 +192,8 @@ class Choice:
         """The choice of another variant, because of the memory that layers need which run by rows."""
         if other is self.implementation:
             return self
+        if other.cost is None:
+            return Choice(other, self.declined)  # variants are known by what they cost
         rest = [(one, why or "another is better by rows") for one, why in self.variants if one is not other]
         return Choice(other, self.declined, ((other, ""), *rest))
 
