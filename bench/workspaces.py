@@ -130,7 +130,7 @@ def measure(wanted: Sequence[str], jobs: int) -> None:
                 rows[name] = found
             if before is not None and found is not None and before.ram_nbytes != found.ram_nbytes:
                 print(f"{name}: {before.ram_nbytes} bytes of workspace in {FILE.name}, {found.ram_nbytes} now")
-    save(rows)
+            save(rows)
     write_page()
 
 
