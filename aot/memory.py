@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aot.driver import Options, describe_layer, lower_model, resolve_target
+from aot.describe import describe_layer
+from aot.driver import Options, lower_model, resolve_target
 from aot.errors import CompileError
 from aot.graph import tflite
 from aot.graph.ops import OPERATORS

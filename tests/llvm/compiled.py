@@ -9,6 +9,7 @@ import numpy as np
 from aot import driver, planning
 from aot.backends.generic import BACKEND
 from aot.bundle import Bundle
+from aot.describe import describe_entry
 from aot.graph.evaluate import execute
 from aot.graph.ir import DType
 from aot.graph.primitive import Primitive, reads, writes
@@ -44,7 +45,7 @@ def bundle_of(program: Program, target: Target, io: str = "caller", weights: str
     options = driver.Options(io=io, weights=weights)
     source = EntrySource("sample_run", plan, *driver.ports(program, plan, target, options))
     emitted = emit_bundle("sample", target, [source], weights=weights, io=io, position_independent=pic)
-    entry = driver.describe_entry(source, emitted, (), options)
+    entry = describe_entry(source, emitted, (), options)
     return Bundle(
         name="sample",
         backend="generic",
