@@ -27,13 +27,15 @@ class Rows:
     operands it reads follows from the instruction (`aot/lower/rows.py`).
 
     accumulates: rows are those of a Reduce's window instead; the step with y0 == 0 sets the output, each later one adds to it.
-    in_order: a call for many rows touches them in the order in which steps of `per_step` rows would.
+    in_order: a call for many rows touches them in the order in which steps of `per_step` rows would. images: of each of so many images;
+    where there are several, these are not the rows of the instruction, and it runs whole.
     """
 
     count: int = 1
     per_step: int = 1
     accumulates: bool = False
     in_order: bool = True
+    images: int = 1
 
 
 Overlap = Literal["element", "same", "forward", "anywhere"]

@@ -144,7 +144,7 @@ class Layers:
 
     def _divides(self, one: Implementation) -> bool:
         """Whether an implementation has rows, which are those of the instruction."""
-        if one.rows.count == 1 or len(one.writes) != 1 or isinstance(one.instruction, Call | Control):
+        if one.rows.count == 1 or one.rows.images > 1 or len(one.writes) != 1 or isinstance(one.instruction, Call | Control):
             return False
         return instruction_rows(one.instruction, one.rows.accumulates) == one.rows.count
 

@@ -23,6 +23,7 @@ from tests.backends import emulator
 from tests.backends.contracts import INT8, Case, expected, inputs_of, program_of
 from tests.backends.test_dsp_kernels import CHANNELS, EXPANDED, FILTERS, M4, numbers, windowed
 from tests.backends.test_row_steps import IMAGES, fused
+from tests.backends.test_variants import variants
 from tests.graph.lowered import sweep
 
 pytest.importorskip("unicorn", reason="the emulator Unicorn is not installed")
@@ -169,6 +170,26 @@ def test_elements_of_other_sizes(dtype: DType) -> None:
         case = Case("conv", (1, 5, 5, 8), 8, kernel, padding=(kernel[0] // 2,) * 4, seed=seed)
         check(program_of(case, widened), seed)
     check(program_of(Case("depthwise", (1, 5, 5, 8), kernel=(3, 3), padding=(1, 1, 1, 1)), widened), 3)
+
+
+def test_rows_are_copied_away_of_one_image_only() -> None:
+    """Of several images in one step, the first one's output is stored before the second is read."""
+    stated = []
+    for images in (1, 2):
+        program = program_of(Case("conv", (images, 3, 24, 16), 64, (3, 3)))
+        inputs = inputs_of(program, images)
+        wanted = expected(program, inputs)
+        for one in variants(program):
+            for source, rule in one.overlap:
+                stated.append((images, rule))
+                for below in (400, 0, -400):
+                    assert (run(program, one, inputs, source, below, images) == wanted).all(), (
+                        one.kernel,
+                        one.variant,
+                        rule,
+                        below,
+                    )
+    assert (1, "anywhere") in stated
 
 
 @pytest.mark.parametrize("nbytes", [1, 3, 4, 31, 32, 33, 100, 259])

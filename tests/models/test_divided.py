@@ -29,6 +29,16 @@ FINDS = {
         "Net((Tensor((1, 6, 18, 8), scale=0.1, zero_point=-128), Tensor((4, 2), dtype='int32', data=[[0, 0], [0, 0], [3, 0], [1, 1]]), "
         "Tensor((1, 6, 21, 10), scale=0.1, zero_point=-128)), (Node('PAD', (0, 1), (2,), options={}),), (0,), (2,))",
     ),
+    "images of as many rows as there are images, which were taken for each other": (
+        Way("cortex-m4"),
+        "Net((Tensor((3, 3, 5, 4), scale=0.05), Tensor((16, 1, 1, 4), scale=0.02, data=Fill(seed=3, low=-127, high=127)), Tensor((16,), "
+        "dtype='int32', scale=0.001, data=Fill(seed=4, low=-1000, high=1000)), Tensor((3, 3, 5, 16), scale=0.2, zero_point=3), Tensor((4,"
+        " 3, 3, 16), scale=0.02, data=Fill(seed=5, low=-127, high=127)), Tensor((4,), dtype='int32', scale=0.004, data=Fill(seed=6, "
+        "low=-1000, high=1000)), Tensor((3, 3, 5, 4), scale=4.8, zero_point=3)), (Node('CONV_2D', (0, 1, 2), (3,), options={'padding': "
+        "'VALID', 'stride_h': 1, 'stride_w': 1, 'fused_activation_function': 'NONE', 'dilation_h_factor': 1, 'dilation_w_factor': 1}), "
+        "Node('CONV_2D', (3, 4, 5), (6,), options={'padding': 'SAME', 'stride_h': 1, 'stride_w': 1, 'fused_activation_function': 'NONE', "
+        "'dilation_h_factor': 1, 'dilation_w_factor': 1})), (0,), (6,))",
+    ),
 }
 """What was wrong: (how it was compiled, the case)."""
 

@@ -132,7 +132,7 @@ def implementation_of(
         writes=(instruction.out,),
         constants=generic_constants(program, instruction),
         emit=emit,
-        rows=Rows(pool.rows.count, 1),
+        rows=Rows(pool.rows.count, 1, images=pool.images),
         style="ordered",
         cost=cost,
         notes=(note,),

@@ -92,7 +92,7 @@ def _implementation(plan: _Plan, reads: tuple[str, ...]) -> Implementation:
         constants=(table,),
         emit=lambda function: _emit(function, plan, table.name),
         scratch_nbytes=4 * tile.pixels * tile.words,
-        rows=Rows(layer.geometry.output[1], plan.rows_per_step),
+        rows=Rows(layer.geometry.output[1], plan.rows_per_step, images=layer.geometry.output[0]),
         style="ordered",
         cost=plan.cost,
         is_frugal=True,

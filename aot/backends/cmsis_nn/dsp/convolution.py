@@ -137,7 +137,7 @@ def _implementation(program: Program, layer: Layer, plan: _Plan, kernel: str) ->
         scatters=() if plan.patches.contiguous else scatterable(program, layer),
         overlap=overlaps(program, layer, "forward" if plan.runs_forward(program[instruction.out]) else None),
         skew=() if plan.direct else skews(program, layer, pixel_by_pixel(layer)),
-        rows=Rows(layer.geometry.output[1], plan.rows_per_step),
+        rows=Rows(layer.geometry.output[1], plan.rows_per_step, images=layer.geometry.output[0]),
         style="ordered",
         cost=plan.cost,
         notes=tuple(notes),

@@ -66,7 +66,7 @@ def claim_depthwise(program: Program, instruction: Primitive, target: Target) ->
         scatters=(*scatterable(program, layer), *scatterable_output(program, layer)),
         overlap=overlaps(program, layer, "same" if plan.is_congruent else None),
         skew=skews(program, layer, channel_by_channel(layer, plan.columns.step)),
-        rows=Rows(layer.geometry.output[1], 2 if plan.is_paired else 1),
+        rows=Rows(layer.geometry.output[1], 2 if plan.is_paired else 1, images=layer.geometry.output[0]),
         style="ordered",
         cost=plan.cost,
         notes=(str(plan.channels.form), how),

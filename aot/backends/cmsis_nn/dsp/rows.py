@@ -69,9 +69,9 @@ def claim_rows(program: Program, instruction: Primitive, target: Target) -> Impl
         scratch_nbytes=plan.stage_at + plan.stage_nbytes,
         overwrites=elementwise_overwrites(program, instruction),
         scatters=scatterable(program, layer),
-        overlap=overlaps(program, layer, "anywhere"),
+        overlap=overlaps(program, layer, "anywhere" if g.input[0] == 1 else None),
         skew=skews(program, layer, row_by_row(layer, lambda y: (y - 1) * g.stride[0] - g.pad_top + shape.height)),
-        rows=Rows(g.output[1], 1),
+        rows=Rows(g.output[1], 1, images=g.output[0]),
         style="ordered",
         cost=Cost(
             int(_row_instructions(layer, shape) * g.output[0] * g.output[1]),

@@ -67,7 +67,7 @@ def claim_single_rows(program: Program, instruction: Primitive, target: Target) 
         emit=lambda function: _emit(function, plan, table.name),
         scatters=scatterable(program, layer),
         overlap=overlaps(program, layer, "same" if plan.is_congruent else None),
-        rows=Rows(g.output[1], 1),
+        rows=Rows(g.output[1], 1, images=g.output[0]),
         style="ordered",
         cost=plan.cost,
         notes=(str(plan.form), "one row at a time; a column is read once"),

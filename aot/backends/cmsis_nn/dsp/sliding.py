@@ -51,7 +51,7 @@ def _implementation(program: Program, plan: _Plan, reads: tuple[str, ...]) -> Im
         constants=(table,),
         emit=lambda function: _emit(function, plan, table.name),
         skew=skews(program, layer, channel_by_channel(layer, 2) if plan.keeps_columns else None),
-        rows=Rows(layer.geometry.output[1], 2),
+        rows=Rows(layer.geometry.output[1], 2, images=layer.geometry.output[0]),
         style="ordered",
         cost=plan.cost,
         notes=(str(plan.channels.form), "two rows at a time; a column is read once"),

@@ -72,7 +72,7 @@ def claim_winograd(program: Program, instruction: Primitive, target: Target) -> 
                 emit=lambda function, plan=plan: _emit(function, plan, weights.name),
                 scratch_nbytes=plan.stage_at + plan.stage_nbytes,
                 overwrites=elementwise_overwrites(program, instruction),
-                rows=Rows(g.output[1], 2),
+                rows=Rows(g.output[1], 2, images=g.output[0]),
                 style="ordered",
                 notes=(str(form), f"a block is {tiles.at_once} x {packed.at_once} (tiles of 2 x 4 pixels x channels)"),
                 cost=plan.cost,

@@ -73,7 +73,7 @@ def _implementation(program: Program, layer: Layer, kernel: str) -> Implementati
         emit=lambda function: _emit(function, plan, table.name),
         scratch_nbytes=plan.scratch_nbytes,
         overwrites=elementwise_overwrites(program, instruction),
-        rows=Rows(layer.geometry.output[1], 1),
+        rows=Rows(layer.geometry.output[1], 1, images=layer.geometry.output[0]),
         style="ordered",
         notes=tuple(notes),
         cost=plan.cost,

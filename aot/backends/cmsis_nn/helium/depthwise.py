@@ -58,7 +58,7 @@ def claim_depthwise(program: Program, instruction: Primitive, target: Target) ->
         emit=lambda function: _emit(function, plan, table.name),
         scratch_nbytes=plan.scratch_nbytes,
         overwrites=elementwise_overwrites(program, layer.instruction),
-        rows=Rows(layer.geometry.output[1], 1),
+        rows=Rows(layer.geometry.output[1], 1, images=layer.geometry.output[0]),
         style="ordered",
         notes=(
             product.ending.note(),

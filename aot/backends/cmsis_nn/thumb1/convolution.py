@@ -177,7 +177,7 @@ def _implementation(program: Program, layer: Layer, plan: _Plan, kernel: str) ->
         scratch_nbytes=plan.scratch_nbytes,
         overwrites=elementwise_overwrites(program, instruction),
         skew=skews(program, layer, pixel_by_pixel(layer, rereads=plan.is_direct)),
-        rows=Rows(layer.geometry.output[1], 1),
+        rows=Rows(layer.geometry.output[1], 1, images=layer.geometry.output[0]),
         style="ordered",
         notes=(form, f"{product.depth / groups:.1f} products are summed in lanes before a split"),
         cost=plan.cost,

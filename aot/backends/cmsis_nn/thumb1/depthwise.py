@@ -71,7 +71,7 @@ def _implementation(program: Program, plan: _Plan) -> Implementation:
         scratch_nbytes=plan.scratch_nbytes,
         overwrites=elementwise_overwrites(program, instruction),
         skew=skews(program, layer, channel_by_channel(layer, 2)),
-        rows=Rows(layer.geometry.output[1], min(2, layer.geometry.output[1])),
+        rows=Rows(layer.geometry.output[1], min(2, layer.geometry.output[1]), images=layer.geometry.output[0]),
         style="ordered",
         notes=("sums requantised one by one" if rescaling is None else str(rescaling), f"groups of taps: {groups}"),
         cost=plan.cost,

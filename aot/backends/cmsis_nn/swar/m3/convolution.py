@@ -64,7 +64,7 @@ def _implementation(program: Program, layer: Layer, kernel: str) -> Implementati
         scratch_nbytes=plan.patches_at + 2 * plan.patches.patch_nbytes,
         overwrites=elementwise_overwrites(program, instruction),
         skew=skews(program, layer, pixel_by_pixel(layer)),
-        rows=Rows(layer.geometry.output[1], plan.rows_per_step),
+        rows=Rows(layer.geometry.output[1], plan.rows_per_step, images=layer.geometry.output[0]),
         style="ordered",
         notes=(
             str(packed.form),

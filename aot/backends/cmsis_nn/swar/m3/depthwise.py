@@ -68,7 +68,7 @@ def _implementation(program: Program, layer: Layer) -> Implementation:
         emit=lambda function: _emit(function, plan, table.name),
         overwrites=elementwise_overwrites(program, instruction),
         skew=skews(program, layer, channel_by_channel(layer, 1, rereads=True)),
-        rows=Rows(layer.geometry.output[1], 1),
+        rows=Rows(layer.geometry.output[1], 1, images=layer.geometry.output[0]),
         style="ordered",
         notes=(str(plan.form), f"columns at a time: {', '.join(str(size) for size in dict.fromkeys(plan.sizes))}"),
         cost=plan.cost,
