@@ -137,6 +137,8 @@ def compile(
     require_functions(options.custom)
     require_regions(options.regions)
     if options.weights_in is not None:
+        if not options.regions:
+            raise CompileError(f"--weights-in {options.weights_in} needs regions, which --region NAME=BYTES names")
         choose("region", options.weights_in, options.regions)
     chosen, backend = resolve_target(options)
     paths = [path] if isinstance(path, str | Path) else list(path)

@@ -20,7 +20,7 @@ from aot.lower.accumulate import accumulate
 from aot.lower.check import check_plan
 from aot.lower.division import SMALL_NBYTES, Wish, divide, least_peak, points
 from aot.lower.implementation import Choice, Implementation
-from aot.lower.memory import crowd, memory_of
+from aot.lower.memory import Held, crowd, memory_of
 from aot.lower.moves import Mover, with_moves
 from aot.lower.place import plan as place
 from aot.lower.plan import Window
@@ -306,16 +306,19 @@ def check_workspace(plan: Plan, options: Options) -> None:
     """CompileError if the workspace is larger than --max-workspace or --region allow; names what sets the peak."""
     for region in plan.regions:
         if region.nbytes > region.size_nbytes:
-            held = ", ".join(str(replace(one, label=one.label.split(";")[0])) for one in crowd(plan, region)[:3])
             raise CompileError(
                 f"not everything fits the regions: {region.name} has {region.size_nbytes} bytes, and would have to hold {region.nbytes}",
-                hint=f"most is needed there by {held}",
+                hint=f"most is needed there by {_largest(crowd(plan, region))}",
             )
     if not fits_workspace(plan, options):
         peak = memory_of(plan, options.io, options.inplace).peak
-        held = ", ".join(map(str, peak.held[:3])) if peak is not None else "nothing"
         raise CompileError(
             f"the workspace would be {plan.workspace_nbytes} bytes, over --max-workspace {options.max_workspace_nbytes}"
             f" (with these kernels no plan can do with less than {plan.lower_bound_nbytes})",
-            hint=f"most is needed by {held}",
+            hint=f"most is needed by {_largest(peak.held) if peak is not None else 'nothing'}",
         )
+
+
+def _largest(held: Sequence[Held]) -> str:
+    """The first three, each by the first of its names."""
+    return ", ".join(str(replace(one, label=one.label.split(";")[0])) for one in held[:3])

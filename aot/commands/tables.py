@@ -87,9 +87,9 @@ def print_bundle(bundle: Bundle, paths: Sequence[Path]) -> None:
         if entry.paging:
             rows.append((f"{entry.symbol}: weights, read through the caller's function in each run", entry.paging.read_nbytes))
         if not bundle.io_in_workspace:
-            rows.append(
-                (f"{entry.symbol}: inputs and outputs, the caller's", sum(port.nbytes for port in (*entry.inputs, *entry.outputs)))
-            )
+            inputs = sum(port.nbytes for port in entry.inputs) if entry.stream is None else entry.stream.row_nbytes
+            what = "inputs" if entry.stream is None else "a row of the input"
+            rows.append((f"{entry.symbol}: {what} and outputs, the caller's", inputs + sum(port.nbytes for port in entry.outputs)))
     out.print(table(f"{bundle.name} for {bundle.target.name}, back end {bundle.backend}", ("what", "bytes"), rows))
     for entry in bundle.entries:
         if entry.memory is not None and entry.memory.peak is not None:

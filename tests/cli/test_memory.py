@@ -161,6 +161,7 @@ def test_points_in_regions(capsys: pytest.CaptureFixture[str], monkeypatch: pyte
         (["--region", "=64"], "'' can't be the name of a parameter in C"),
         (["--region", "a=1K", "--region", "a=2K"], "--region names 'a' twice"),
         (["--region", "a=1K", "--weights-in", "b"], "unknown region 'b' (known: a)"),
+        (["--weights-in", "a"], "--weights-in a needs regions, which --region NAME=BYTES names"),
     ],
 )
 def test_regions_that_make_no_sense(options: list[str], text: str, capsys: pytest.CaptureFixture[str]) -> None:
