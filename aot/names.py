@@ -16,8 +16,8 @@ _RESERVED = frozenset(
     """
     alignas alignof and and_eq asm auto bitand bitor bool break case catch char class compl const constexpr continue default delete
     do double dynamic_cast else enum explicit export extern false float for friend goto if inline int long mutable namespace new
-    noexcept not not_eq nullptr operator or or_eq private protected public register reinterpret_cast restrict return short signed
-    sizeof static static_assert static_cast struct switch template this thread_local throw true try typedef typeid typename union
+    noexcept not not_eq NULL nullptr operator or or_eq private protected public register reinterpret_cast restrict return short signed
+    sizeof static static_assert static_cast struct switch template this thread_local throw true try typedef typeid typename typeof union
     unsigned using virtual void volatile wchar_t while xor xor_eq main workspace weights state
     int8_t int16_t int32_t int64_t uint8_t uint16_t uint32_t uint64_t errno linux unix i386
     """.split()
@@ -25,7 +25,7 @@ _RESERVED = frozenset(
 _STANDARD = re.compile(r"_[A-Z]\w*|u?int\w*_t|U?INT\w*_(MIN|MAX|C|WIDTH)|(SIZE|PTRDIFF|WCHAR|WINT|SIG_ATOMIC)_(MIN|MAX)")
 """Names that C keeps for itself, and those of <stdint.h>, which the headers include."""
 _TAKEN = re.compile(
-    r"workspace|state|weights|rows?|n|stack|(.*_)?stack|(input|output)_.*|in|out|init|load|read|ctx|window|begin|end"
+    r"workspace|state|weights|rows?|n|error|stack|(.*_)?stack|(input|output)_.*|in|out|init|load|read|ctx|window|begin|end"
 )
 """Names of regions that would be those of other parameters and macros of a header, in lower case."""
 _LONGEST = 63

@@ -162,6 +162,8 @@ def test_no_region_changes_nothing() -> None:
         ({"int": 1}, {}, "can't be the name of a parameter in C"),
         ({"workspace": 1}, {}, "can't be the name of a parameter in C"),
         ({"input_0": 1}, {}, "the header has other macros of this name"),
+        ({"Error": 1}, {}, "the header has other macros of this name"),
+        ({"NULL": 1}, {}, "can't be the name of a parameter in C"),
         ({"Fast": 1, "fast": 1}, {}, "another region has this name, capitals apart"),
         (REGIONS, {"weights_in": "fats"}, "unknown region 'fats' .did you mean fast"),
         ({}, {"weights_in": "fast"}, "unknown region 'fast'"),
