@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from aot.lower.plan import Schedule
     from aot.lower.streaming import Layers, Walk
 
-MAX_STEPS = 2_000_000
-"""Steps walked through, over all segments that are tried."""
+MAX_STEPS = 1_000_000
+"""Steps looked at, over all segments that are tried."""
 _STEP_INSTRUCTIONS = 40
 """For a step beyond a layer's first, of generic code: the setting up of its loops."""
 _UNKNOWN_STEP_INSTRUCTIONS = 300

@@ -219,7 +219,7 @@ class Layers:
         return self.storages[storage].last == len(self.layers)
 
     def walk(self, first: int, end: int, limit: int = 1 << 60) -> tuple[Walk | None, int]:
-        """Layers [first, end) as one segment, row by row, and the steps that were tried for it; None once more than `limit` bytes are
+        """Layers [first, end) as one segment, row by row, and the steps that were looked at for it; None once more than `limit` bytes are
         alive, where a layer can't be divided, or where the window is too small for their pages.
 
         A single layer is divided in its steps, too.
@@ -229,9 +229,12 @@ class Layers:
         pages = self.pages_nbytes(first, end)
         if self.window_nbytes is not None and pages > self.window_nbytes:
             return None, 1
+        if self.alive_nbytes(first) > limit - pages:
+            return None, 1
         walker = _Walker(self, first, end, limit - pages)
         walk = walker.walk()
-        return walk and replace(walk, peak_nbytes=walk.peak_nbytes + pages), len(walker.order)
+        looked_at = len(walker.order) + sum(len(layer.steps) for layer in self.layers[first:end])
+        return walk and replace(walk, peak_nbytes=walk.peak_nbytes + pages), looked_at
 
 
 def _rises(steps: Sequence[Touches]) -> bool:
