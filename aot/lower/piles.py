@@ -14,7 +14,7 @@ from aot.lower.arrange import MAX_TRIES, arrange, collisions, least_nbytes, need
 from aot.lower.inplace import possible_takeovers
 from aot.lower.lifetime import largest_live_nbytes, lifetimes, merged
 from aot.lower.pieces import pieces
-from aot.lower.place import place_lives, plan_pieces
+from aot.lower.place import place_lives, plan_pieces, skews
 from aot.lower.plan import Plan, row_name
 
 if TYPE_CHECKING:
@@ -59,7 +59,9 @@ class Pile(Protocol):
 
 
 def pile_of(schedule: Schedule, io: Io, inplace: bool, align: int = 4) -> Pile:
-    return _Rows(schedule, io, inplace, align) if schedule.by_rows else _Whole(schedule, io, inplace, align)
+    """In pieces where rows lie by themselves, or an output may lie on its input."""
+    in_pieces = schedule.by_rows or (inplace and skews(schedule))
+    return _Rows(schedule, io, inplace, align) if in_pieces else _Whole(schedule, io, inplace, align)
 
 
 class _Whole:

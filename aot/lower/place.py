@@ -41,7 +41,7 @@ def plan(schedule: Schedule, io: Io = "caller", inplace: bool = True, align: int
     """
     if schedule.window is not None:
         schedule = paged(without_pages(schedule), io, inplace, align)
-    by_rows = plan_rows(schedule, io, inplace, align, quick) if schedule.by_rows or (inplace and _skews(schedule)) else None
+    by_rows = plan_rows(schedule, io, inplace, align, quick) if schedule.by_rows or (inplace and skews(schedule)) else None
     if schedule.by_rows and by_rows is not None:
         return by_rows
     lives = lifetimes(schedule, io, align)
@@ -59,7 +59,7 @@ def paged(schedule: Schedule, io: Io, inplace: bool, align: int) -> Schedule:
     if schedule.window is None or not schedule.window.is_thrifty:
         return with_pages(schedule)
     late = with_pages(schedule, [0] * len(schedule.steps))
-    if late.by_rows or (inplace and _skews(late)):
+    if late.by_rows or (inplace and skews(late)):
         found, shares = pieces(late, io, late.scattered, align)
         needed = needed_nbytes(found, shares if inplace else ())
     else:
@@ -70,7 +70,7 @@ def paged(schedule: Schedule, io: Io, inplace: bool, align: int) -> Schedule:
     return with_pages(schedule, [peak - nbytes for nbytes in own] + [peak] * (len(schedule.steps) - len(own)))
 
 
-def _skews(schedule: Schedule) -> bool:
+def skews(schedule: Schedule) -> bool:
     """Whether some layer's output may lie on its input, but not at the same place; in straight-line code."""
     every = [choice.implementation for choice in schedule.choices]
     return any(one.skew for one in every) and not any(isinstance(one.instruction, Control) for one in every)

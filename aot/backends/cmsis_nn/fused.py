@@ -36,6 +36,7 @@ def skews(program: Program, layer: Layer, skew: Skew | None) -> tuple[tuple[str,
     source, out = program[layer.instruction.left.buffer], program[layer.instruction.out]
     whole = prod(layer.instruction.space) == out.size and not source.is_window and not out.is_window
     whole &= source.dtype.nbytes == out.dtype.nbytes == layer.dtype.nbytes
+    whole &= layer.out.offset == 0 and min(layer.out.image, layer.out.row, layer.out.pixel) >= 0
     whole &= all(one.nbytes == program[program.storage(one.name)].nbytes for one in (source, out))
     whole &= len(program.writers[program.storage(out.name)]) == 1 and prod(layer.geometry.input) == source.size
     return () if skew is None or not whole or is_beside(program, layer) else ((source.name, skew),)
