@@ -17,7 +17,7 @@ from aot.graph.primitive import Control
 from aot.lower.lean import Variants, divided_instructions, flash_nbytes
 from aot.lower.pages import fits_window, without_pages
 from aot.lower.regions import plan_in
-from aot.lower.segments import Divisions, Segments, expected_instructions, scheduled
+from aot.lower.segments import FEW_STEPS, MAX_STEPS, Divisions, Segments, expected_instructions, scheduled
 from aot.lower.streaming import Layers
 
 if TYPE_CHECKING:
@@ -70,13 +70,15 @@ class Way:
 class Ways:
     """How the layers of a plan may be divided: with the variants that they have, or from the leanest ones on."""
 
-    def __init__(self, whole: Plan, io: Io, inplace: bool, others: Sequence[Sequence[Implementation]]) -> None:
+    def __init__(
+        self, whole: Plan, io: Io, inplace: bool, others: Sequence[Sequence[Implementation]], most_steps: int = MAX_STEPS
+    ) -> None:
         self.schedule, self.inplace = without_pages(whole.schedule), inplace
         self.sizes = {region.name: region.size_nbytes for region in whole.regions}
         self.io: Io = io
-        chosen = Divisions(layers_of(self.schedule, io, inplace))
+        chosen = Divisions(layers_of(self.schedule, io, inplace), most_steps)
         self.variants = Variants(chosen.layers, others)
-        apart = Divisions(chosen.layers.without_skews())
+        apart = Divisions(chosen.layers.without_skews(), most_steps)
         starts = {id(each): each for each in (chosen, apart, *self.variants.leaner(chosen))}.values()
         self.found = [Way(*self.variants.cheaper(each.layers, segments)) for each in starts for segments in _divisions(each)]
 
@@ -105,7 +107,7 @@ def divide(whole: Plan, wish: Wish, io: Io, inplace: bool, others: Sequence[Sequ
     """The plan that is wished for. others: for each instruction, implementations that may take the chosen one's place."""
     if not _can_divide(whole) or wish.holds(whole):
         return whole
-    ways = Ways(whole, io, inplace, others)
+    ways = Ways(whole, io, inplace, others, MAX_STEPS if wish.max_rise is None else FEW_STEPS)
     best, least, tried = whole, float(whole.workspace_nbytes), 0
     for way in ways.candidates(wish):
         if tried == MOST_PLACED:

@@ -66,7 +66,7 @@ class Variants:
             now = leanest.layers[number].implementation
             best = min((now, *self.of(leanest, number)), key=lambda one: _leanness(one, now))
             leanest = leanest if best is now else leanest.with_implementation(number, best)
-        starts = [divisions] if leanest is divisions.layers else [divisions, Divisions(leanest)]
+        starts = [divisions] if leanest is divisions.layers else [divisions, Divisions(leanest, divisions.most_steps)]
         best = min(map(self._climbed, starts), key=lambda climbed: climbed[0])[1]
         return (best, starts[-1]) if starts[-1].least_peak < _FAR * best.least_peak else (best,)
 
@@ -76,7 +76,7 @@ class Variants:
             better = self._lowered(divisions.layers, max(divisions.least.parts, key=lambda part: part.peak_nbytes))
             if better is None:
                 break
-            divisions = Divisions(better)
+            divisions = Divisions(better, divisions.most_steps)
         used, segments = self.cheaper(divisions.layers, divisions.least)
         return self.worth(used, segments, segments.peak_nbytes), divisions
 

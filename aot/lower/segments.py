@@ -26,8 +26,10 @@ if TYPE_CHECKING:
     from aot.lower.plan import Schedule
     from aot.lower.streaming import Layers, Walk
 
-MAX_STEPS = 1_000_000
+MAX_STEPS = 8_000_000
 """Steps looked at, over all segments that are tried."""
+FEW_STEPS = 1_000_000
+"""The same where memory is not all that matters."""
 _STEP_INSTRUCTIONS = 40
 """For a step beyond a layer's first, of generic code: the setting up of its loops."""
 _UNKNOWN_STEP_INSTRUCTIONS = 300
@@ -76,13 +78,13 @@ class Segments:
 class Divisions:
     """All segments that are good for something: that need less memory than one of their layers does when it runs whole."""
 
-    def __init__(self, layers: Layers) -> None:
-        self.layers, self.count = layers, len(layers.layers)
+    def __init__(self, layers: Layers, most_steps: int = MAX_STEPS) -> None:
+        self.layers, self.count, self.most_steps = layers, len(layers.layers), most_steps
         self.ending: list[list[Segment]] = [[] for _ in range(self.count + 1)]
         whole = [Segment(n, n + 1, layers.whole_peak(n)) for n in range(self.count)]
         for one in whole:
             self.ending[one.end].append(one)
-        self.left = MAX_STEPS
+        self.left = most_steps
         for first in range(self.count):
             limit = 0
             for end in range(first + 1, self.count + 1):
