@@ -109,8 +109,8 @@ class Implementation:
     scratch_nbytes: planned memory alive only during a step (4-byte aligned; 8 with `scratch_align`).
     overwrites: of `reads`, those whose storage `writes[0]` may take over at the same address (element i is read before i is written).
     overlap: for `reads` how `writes[0]`'s rows may lie on rows that a step reads last. skew: how all of it may, where the layer is one step.
-    scatters: of `reads` and `writes`, those of which
-    a step may touch several rows that do not follow each other in memory: it then gets a table of their addresses.
+    scatters: of `reads` and `writes`, those of which a step may touch several rows that do not follow each other in memory: it then gets a
+    table of their addresses.
     cost: what the kernel's author expects of it, for choosing among several; None: nothing is known. variant: what tells it from
     the kernel's other implementations of the instruction. is_frugal: it gives up speed for flash, and is there only where flash is short.
     page: the buffer, one of `reads`, that holds the constants while it runs (empty: they can be addressed where they are kept).

@@ -93,7 +93,7 @@ class _Whole:
 
 
 class _Rows:
-    """By rows: a storage that lies scattered has a piece for each row."""
+    """In pieces: a storage that lies scattered has one for each row; outputs may lie on what their step reads last."""
 
     def __init__(self, schedule: Schedule, io: Io, inplace: bool, align: int) -> None:
         self.schedule = schedule
