@@ -15,8 +15,8 @@ from aot.backends.cmsis_nn.dsp.compact import Numbers, compact
 from aot.backends.cmsis_nn.dsp.compact_depthwise import compact_depthwise
 from aot.backends.cmsis_nn.dsp.compact_pointwise import compact_pointwise
 from aot.backends.cmsis_nn.dsp.convolution import TAKES
-from aot.backends.cmsis_nn.operands import Layer, read_layer
-from aot.backends.cmsis_nn.requantise import agreement, apply, tflite
+from aot.backends.layers.operands import Layer, read_layer
+from aot.backends.layers.requantise import agreement, apply, tflite
 from aot.graph.expr import Affine, axis
 from aot.lower.implementation import Implementation
 from aot.lower.program import Buffer

@@ -10,8 +10,8 @@ import pytest
 
 from aot.backends.cmsis_nn import dsp
 from aot.backends.cmsis_nn.dsp.packing import solution
-from aot.backends.cmsis_nn.operands import Layer, read_layer
-from aot.backends.cmsis_nn.requantise16 import solve16
+from aot.backends.layers.operands import Layer, read_layer
+from aot.backends.layers.requantise16 import solve16
 from aot.graph.expr import Load, add, cast, clamp, integer, mul, sub
 from aot.graph.ir import DType
 from aot.lower.program import Buffer, Program

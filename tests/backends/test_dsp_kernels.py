@@ -14,7 +14,7 @@ import pytest
 from aot.backends.cmsis_nn import BACKEND, dsp
 from aot.backends.cmsis_nn.dsp.gather import Patches
 from aot.backends.cmsis_nn.dsp.packing import Packed, Tile, pack
-from aot.backends.cmsis_nn.operands import Layer, read_layer
+from aot.backends.layers.operands import Layer, read_layer
 from aot.graph.expr import Const, Load, Lookup, Unary, add, axis, cast, clamp, integer, mul, real, sub
 from aot.graph.ir import DType
 from aot.lower.implementation import Implementation, kind_of

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from aot.backends.cmsis_nn import BACKEND
-from aot.backends.cmsis_nn.endings import separate_endings
+from aot.backends.layers.endings import separate_endings
 from aot.bundle import Bundle
 from aot.driver import Options, compile_model, resolve_target
 from aot.graph.expr import Acc

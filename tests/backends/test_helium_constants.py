@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from aot.backends.cmsis_nn import constant_channels
-from aot.backends.cmsis_nn.operands import Layer, read_layer
-from aot.backends.cmsis_nn.requantise import varies
+from aot.backends.layers import constant_channels
+from aot.backends.layers.operands import Layer, read_layer
+from aot.backends.layers.requantise import varies
 from aot.graph.expr import axis
 from aot.graph.ir import DType
 from aot.lower.program import Buffer

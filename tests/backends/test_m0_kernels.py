@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from aot.backends.cmsis_nn import thumb1
-from aot.backends.cmsis_nn.operands import Layer, read_layer
 from aot.backends.cmsis_nn.swar import lanes
 from aot.backends.cmsis_nn.thumb1.depthwise import cut_classes
 from aot.backends.cmsis_nn.thumb1.packing import pack
+from aot.backends.layers.operands import Layer, read_layer
 from aot.graph.expr import axis
 from aot.lower.implementation import Implementation
 from aot.lower.program import Buffer, Program

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aot.backends.cmsis_nn.requantise import Form, Stage, apply, is_regular, solve, tflite, unified, varies
+from aot.backends.layers.requantise import Form, Stage, apply, is_regular, solve, tflite, unified, varies
 from aot.graph.evaluate import requantise
 from tests.backends.contracts import quantised_multiplier
 

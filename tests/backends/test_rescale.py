@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aot.backends.cmsis_nn.requantise import Stage
 from aot.backends.cmsis_nn.thumb1.rescale import Rescaling, solve
+from aot.backends.layers.requantise import Stage
 from tests.backends.test_requantise import definition, stage_of, stages
 
 

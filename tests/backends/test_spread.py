@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from aot.backends.cmsis_nn.dsp.spread import without_constants
-from aot.backends.cmsis_nn.operands import Layer, read_layer
+from aot.backends.layers.operands import Layer, read_layer
 from aot.graph.expr import axis
 from aot.lower.program import Program
 from tests.backends import emulator

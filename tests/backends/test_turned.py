@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from aot.backends.cmsis_nn.turned import turned
+from aot.backends.layers.turned import turned
 from aot.graph.expr import Load, add, cast, clamp
 from aot.graph.ir import DType
 from aot.graph.primitive import Contract

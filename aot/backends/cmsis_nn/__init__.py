@@ -7,7 +7,7 @@ declines, with a sentence, on a core that lacks its instructions; what none take
 from __future__ import annotations
 
 from aot.backends.cmsis_nn import dsp, helium, swar, thumb1
-from aot.backends.cmsis_nn.endings import separate_endings
+from aot.backends.layers.endings import separate_endings
 from aot.lower.fuse import LOWER_PASSES, LowerPass
 from aot.lower.groups import split_groups
 from aot.lower.implementation import Backend

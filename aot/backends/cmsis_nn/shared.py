@@ -16,7 +16,7 @@ from llvmlite import ir
 
 from aot.backends.cmsis_nn.dsp.ending import Output
 from aot.backends.cmsis_nn.dsp.instructions import Dsp, Image
-from aot.backends.cmsis_nn.operands import Layer
+from aot.backends.layers.operands import Layer
 from aot.llvm.emission import KernelFunction
 from aot.llvm.types import I32, POINTER, Value
 

@@ -16,7 +16,7 @@ from aot.backends.cmsis_nn.dsp.rows import claim_rows
 from aot.backends.cmsis_nn.dsp.single_rows import claim_single_rows
 from aot.backends.cmsis_nn.dsp.sums import claim_sums
 from aot.backends.cmsis_nn.dsp.winograd import claim_winograd
-from aot.backends.cmsis_nn.turned import either_way
+from aot.backends.layers.turned import either_way
 from aot.lower.implementation import Kernel
 
 KERNELS = (

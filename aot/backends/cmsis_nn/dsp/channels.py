@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from aot.backends.cmsis_nn.dsp.ending import Place, constant_count, constants_of_form, stage_of, word32
+from aot.backends.cmsis_nn.dsp.ending import Place, constant_count, constants_of_form, word32
 from aot.backends.cmsis_nn.dsp.instructions import Dsp
-from aot.backends.cmsis_nn.operands import Layer
-from aot.backends.cmsis_nn.requantise import Form, solve
-from aot.backends.cmsis_nn.requantise16 import solve16
+from aot.backends.layers.operands import Layer, stage_of
+from aot.backends.layers.requantise import Form, solve
+from aot.backends.layers.requantise16 import solve16
 from aot.graph.ir import DType
 from aot.llvm.types import I32, Value
 from aot.lower.program import Buffer

@@ -18,7 +18,7 @@ import numpy as np
 from llvmlite import ir
 
 from aot.backends.cmsis_nn.dsp.instructions import Dsp
-from aot.backends.cmsis_nn.requantise import Form, Stage, agreement, clamp_of, is_regular
+from aot.backends.layers.requantise import Form, Stage, agreement, clamp_of, is_regular
 from aot.llvm.types import I1, I16, I32, Value
 
 NBYTES = 6

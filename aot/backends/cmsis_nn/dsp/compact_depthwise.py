@@ -16,9 +16,9 @@ import numpy as np
 from aot.backends.cmsis_nn.dsp.channels import centre_of
 from aot.backends.cmsis_nn.dsp.columns import Columns
 from aot.backends.cmsis_nn.dsp.compact import NBYTES, Channel, Compact, Numbers, compact, layer_numbers, rounding, words_of
-from aot.backends.cmsis_nn.dsp.ending import Place, stage_of
-from aot.backends.cmsis_nn.operands import Layer
+from aot.backends.cmsis_nn.dsp.ending import Place
 from aot.backends.cmsis_nn.shared import Frame, digest, emit_body
+from aot.backends.layers.operands import Layer, stage_of
 from aot.graph.ir import DType
 from aot.llvm.emission import KernelFunction
 from aot.llvm.types import I16, I32, Value

@@ -16,12 +16,11 @@ import numpy as np
 
 from aot.backends.cmsis_nn.dsp.compact import Compact, Numbers, layer_numbers, rounding, words_of
 from aot.backends.cmsis_nn.dsp.costs import requantised
-from aot.backends.cmsis_nn.dsp.ending import stage_of
 from aot.backends.cmsis_nn.dsp.gather import Patches
 from aot.backends.cmsis_nn.dsp.packing import Packed, Tile, pack_compact
 from aot.backends.cmsis_nn.dsp.product import Core, Placement
-from aot.backends.cmsis_nn.operands import Layer
 from aot.backends.cmsis_nn.shared import Frame, digest, emit_body
+from aot.backends.layers.operands import Layer, stage_of
 from aot.graph.ir import DType
 from aot.llvm.emission import KernelFunction
 from aot.llvm.types import I32, Value

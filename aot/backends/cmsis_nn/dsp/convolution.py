@@ -33,10 +33,10 @@ from aot.backends.cmsis_nn.dsp.tiling import (
     preferred_tile,
     single_row_tiles,
 )
-from aot.backends.cmsis_nn.fused import operands_of, overlaps, scatterable, skews
-from aot.backends.cmsis_nn.operands import Layer, read_layer
 from aot.backends.cmsis_nn.shared import Body, digest, emit_body
-from aot.backends.cmsis_nn.skews import pixel_by_pixel
+from aot.backends.layers.fused import operands_of, overlaps, scatterable, skews
+from aot.backends.layers.operands import Layer, read_layer
+from aot.backends.layers.skews import pixel_by_pixel
 from aot.graph.ir import DType
 from aot.graph.primitive import Primitive
 from aot.llvm.emission import KernelFunction

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from aot.backends.cmsis_nn.dsp.gather import Patches
 from aot.backends.cmsis_nn.dsp.packing import Packed
-from aot.backends.cmsis_nn.operands import Layer
-from aot.backends.cmsis_nn.requantise import Form
+from aot.backends.layers.operands import Layer
+from aot.backends.layers.requantise import Form
 from aot.graph.expr import walk
 
 _NBYTES = 3.9  # of an instruction, on average

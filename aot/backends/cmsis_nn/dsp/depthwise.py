@@ -19,10 +19,10 @@ from aot.backends.cmsis_nn.dsp.compact_depthwise import compact_depthwise
 from aot.backends.cmsis_nn.dsp.convolution import MOST_ROWS, TAKES, is_for_columns
 from aot.backends.cmsis_nn.dsp.costs import fused, requantised
 from aot.backends.cmsis_nn.dsp.sliding import sliding_depthwise
-from aot.backends.cmsis_nn.fused import operands_of, overlaps, scatterable, scatterable_output, skews
-from aot.backends.cmsis_nn.operands import Layer, read_layer
 from aot.backends.cmsis_nn.shared import Body, Frame, digest, emit_body
-from aot.backends.cmsis_nn.skews import channel_by_channel
+from aot.backends.layers.fused import operands_of, overlaps, scatterable, scatterable_output, skews
+from aot.backends.layers.operands import Layer, read_layer
+from aot.backends.layers.skews import channel_by_channel
 from aot.graph.primitive import Primitive
 from aot.llvm.emission import KernelFunction
 from aot.llvm.types import I32, Value

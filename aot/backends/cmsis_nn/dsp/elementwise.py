@@ -12,8 +12,8 @@ import numpy as np
 
 from aot.backends.cmsis_nn.dsp.ending import Place, constants_of_form
 from aot.backends.cmsis_nn.dsp.instructions import Dsp
-from aot.backends.cmsis_nn.requantise import Stage, solve
 from aot.backends.generic import activations
+from aot.backends.layers.requantise import Stage, solve
 from aot.graph.expr import Binary, Cast, Const, Expr, Load, Requantise
 from aot.graph.ir import DType
 from aot.graph.primitive import Map, Primitive

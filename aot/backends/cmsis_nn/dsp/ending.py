@@ -10,22 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
-import numpy as np
-
 from aot.backends.cmsis_nn.dsp.instructions import Dsp
-from aot.backends.cmsis_nn.operands import Layer
-from aot.backends.cmsis_nn.requantise import Form, Stage
+from aot.backends.layers.operands import Layer
+from aot.backends.layers.requantise import Form
 from aot.errors import InternalError
 from aot.graph.expr import Expr, Load
 from aot.llvm.types import I8, I16, I32, I64, Value
-
-
-def stage_of(layer: Layer, channels: Sequence[int]) -> Stage:
-    """The requantisation of these channels, in this order (a channel may come twice)."""
-    low, high = layer.reach
-    chosen = np.asarray(channels, np.int64)
-    split = layer.split
-    return Stage(layer.multiplier[chosen], layer.shift[chosen], low[chosen], high[chosen], split.zero_point, split.low, split.high)
 
 
 def word32(value: int) -> int:

@@ -18,7 +18,7 @@ from math import prod
 import numpy as np
 
 from aot.backends.cmsis_nn.dsp.instructions import Dsp, Image
-from aot.backends.cmsis_nn.operands import Layer
+from aot.backends.layers.operands import Layer
 from aot.graph.primitive import Geometry
 from aot.llvm.types import I8, I16, I32, Value
 

@@ -15,12 +15,12 @@ from functools import cached_property
 import numpy as np
 
 from aot.backends.cmsis_nn.dsp.costs import requantised
-from aot.backends.cmsis_nn.dsp.ending import Place, constant_count, constants_of_form, stage_of
+from aot.backends.cmsis_nn.dsp.ending import Place, constant_count, constants_of_form
 from aot.backends.cmsis_nn.dsp.instructions import Image
-from aot.backends.cmsis_nn.fused import overlaps, scatterable
-from aot.backends.cmsis_nn.operands import Layer, read_layer
-from aot.backends.cmsis_nn.requantise import Form, solve
 from aot.backends.cmsis_nn.shared import Body, Frame, digest, emit_body
+from aot.backends.layers.fused import overlaps, scatterable
+from aot.backends.layers.operands import Layer, read_layer, stage_of
+from aot.backends.layers.requantise import Form, solve
 from aot.graph.ir import DType
 from aot.graph.primitive import Primitive
 from aot.llvm.emission import KernelFunction

@@ -21,10 +21,10 @@ from aot.backends.cmsis_nn.dsp.instructions import Dsp
 from aot.backends.cmsis_nn.dsp.packing import Packed, Tile, paired, replicated
 from aot.backends.cmsis_nn.dsp.product import Core, Placement
 from aot.backends.cmsis_nn.dsp.tiling import block_choices, block_instructions, equal_turns
-from aot.backends.cmsis_nn.operands import Layer, Layout, Split, split_result
-from aot.backends.cmsis_nn.requantise import Form, Stage, solve
-from aot.backends.cmsis_nn.requantise16 import rounded_once
 from aot.backends.generic import activations, constant_of, generic_constants
+from aot.backends.layers.operands import Layer, Layout, Split, split_result
+from aot.backends.layers.requantise import Form, Stage, solve
+from aot.backends.layers.requantise16 import rounded_once
 from aot.graph.expr import Const, Load
 from aot.graph.ir import DType, Shape
 from aot.graph.primitive import Contract, Geometry, Map, Primitive, store_of

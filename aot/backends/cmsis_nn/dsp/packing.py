@@ -20,10 +20,10 @@ import numpy as np
 
 from aot.backends.cmsis_nn.dsp.compact import COARSE, FINE, Compact, compact
 from aot.backends.cmsis_nn.dsp.compact import NBYTES as COMPACT_NBYTES
-from aot.backends.cmsis_nn.dsp.ending import Place, constant_count, constants_of_form, stage_of
-from aot.backends.cmsis_nn.operands import Layer
-from aot.backends.cmsis_nn.requantise import Form, Stage, solve, sums, unified, varies
-from aot.backends.cmsis_nn.requantise16 import solve16
+from aot.backends.cmsis_nn.dsp.ending import Place, constant_count, constants_of_form
+from aot.backends.layers.operands import Layer, stage_of
+from aot.backends.layers.requantise import Form, Stage, solve, sums, unified, varies
+from aot.backends.layers.requantise16 import solve16
 from aot.errors import InternalError
 from aot.graph.ir import DType
 

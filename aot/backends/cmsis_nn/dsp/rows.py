@@ -26,10 +26,10 @@ from aot.backends.cmsis_nn.dsp.instructions import REACH, Dsp
 from aot.backends.cmsis_nn.dsp.packing import Packed, Tile, pack, paired
 from aot.backends.cmsis_nn.dsp.product import Core, Placement
 from aot.backends.cmsis_nn.dsp.tiling import block_choices, block_instructions, code_share
-from aot.backends.cmsis_nn.fused import operands_of, overlaps, scatterable, skews
-from aot.backends.cmsis_nn.operands import Layer, read_layer
 from aot.backends.cmsis_nn.shared import Body, digest, emit_body
-from aot.backends.cmsis_nn.skews import row_by_row
+from aot.backends.layers.fused import operands_of, overlaps, scatterable, skews
+from aot.backends.layers.operands import Layer, read_layer
+from aot.backends.layers.skews import row_by_row
 from aot.graph.ir import DType
 from aot.graph.primitive import Geometry, Primitive
 from aot.llvm.emission import KernelFunction

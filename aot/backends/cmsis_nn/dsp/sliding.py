@@ -19,10 +19,10 @@ from dataclasses import dataclass, field
 from aot.backends.cmsis_nn.dsp.channels import Channels
 from aot.backends.cmsis_nn.dsp.costs import requantised
 from aot.backends.cmsis_nn.dsp.sliding_path import Band, Path, turns_for
-from aot.backends.cmsis_nn.fused import skews
-from aot.backends.cmsis_nn.operands import Layer
 from aot.backends.cmsis_nn.shared import Body, Frame, digest, emit_body
-from aot.backends.cmsis_nn.skews import channel_by_channel
+from aot.backends.layers.fused import skews
+from aot.backends.layers.operands import Layer
+from aot.backends.layers.skews import channel_by_channel
 from aot.llvm.emission import KernelFunction
 from aot.llvm.types import I32, Value
 from aot.lower.implementation import Cost, Implementation, Rows

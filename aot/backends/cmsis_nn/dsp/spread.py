@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from aot.backends.cmsis_nn import constant_channels
 from aot.backends.cmsis_nn.dsp.instructions import Dsp
-from aot.backends.cmsis_nn.operands import Layer
+from aot.backends.layers import constant_channels
+from aot.backends.layers.operands import Layer
 from aot.graph.ir import DType
 from aot.llvm.types import I8, I16, I32, Value
 

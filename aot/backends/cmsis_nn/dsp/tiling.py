@@ -7,7 +7,7 @@ Invariant: a slot is divided in equal turns.
 from __future__ import annotations
 
 from aot.backends.cmsis_nn.dsp.packing import Tile
-from aot.backends.cmsis_nn.operands import Layer
+from aot.backends.layers.operands import Layer
 from aot.graph.primitive import Contract
 from aot.lower.program import Program
 

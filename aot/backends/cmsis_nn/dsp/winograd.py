@@ -23,9 +23,9 @@ from aot.backends.cmsis_nn.dsp.instructions import Dsp
 from aot.backends.cmsis_nn.dsp.packing import paired
 from aot.backends.cmsis_nn.dsp.winograd_input import Tiles
 from aot.backends.cmsis_nn.dsp.winograd_weights import BANDS, POSITIONS, PRE, Winograd, pack, solved
-from aot.backends.cmsis_nn.fused import operands_of
-from aot.backends.cmsis_nn.operands import Layer, read_layer
 from aot.backends.cmsis_nn.shared import Body, digest, emit_body
+from aot.backends.layers.fused import operands_of
+from aot.backends.layers.operands import Layer, read_layer
 from aot.graph.ir import DType
 from aot.graph.primitive import Primitive
 from aot.llvm.emission import KernelFunction

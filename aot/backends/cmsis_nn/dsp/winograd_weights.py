@@ -14,9 +14,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from aot.backends.cmsis_nn.dsp.ending import constant_count, constants_of_form, stage_of
-from aot.backends.cmsis_nn.operands import Layer
-from aot.backends.cmsis_nn.requantise import Form, solve
+from aot.backends.cmsis_nn.dsp.ending import constant_count, constants_of_form
+from aot.backends.layers.operands import Layer, stage_of
+from aot.backends.layers.requantise import Form, solve
 
 DOWN = np.array([[2, 0, 0], [1, 1, 1], [1, -1, 1], [0, 0, 2]])
 ACROSS = np.array([[6, 0, 0], [-4, -4, -4], [-4, 4, -4], [1, 2, 4], [1, -2, 4], [0, 0, 24]])

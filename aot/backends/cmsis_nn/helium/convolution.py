@@ -11,15 +11,15 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from aot.backends.cmsis_nn import constant_channels
-from aot.backends.cmsis_nn.fused import operands_of
 from aot.backends.cmsis_nn.helium.ending import Ending
 from aot.backends.cmsis_nn.helium.memory import Patches, Repeated
 from aot.backends.cmsis_nn.helium.product import CHUNK, Product
 from aot.backends.cmsis_nn.helium.rest import Rest, cost_of, instructions
 from aot.backends.cmsis_nn.helium.strips import Strips
-from aot.backends.cmsis_nn.operands import Layer, read_layer
 from aot.backends.cmsis_nn.shared import Body, emit_body
+from aot.backends.layers import constant_channels
+from aot.backends.layers.fused import operands_of
+from aot.backends.layers.operands import Layer, read_layer
 from aot.graph.ir import DType
 from aot.graph.primitive import Geometry, Primitive
 from aot.llvm.emission import KernelFunction

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from aot.backends.cmsis_nn.fused import operands_of
 from aot.backends.cmsis_nn.helium.channels import VECTOR, Channels
 from aot.backends.cmsis_nn.helium.convolution import TAKES
 from aot.backends.cmsis_nn.helium.ending import Ending
 from aot.backends.cmsis_nn.helium.memory import Phases, pad_row
 from aot.backends.cmsis_nn.helium.mve import REACH
 from aot.backends.cmsis_nn.helium.rest import Rest, cost_of, instructions
-from aot.backends.cmsis_nn.operands import HELIUM_TAPS, Layer, read_layer
 from aot.backends.cmsis_nn.shared import Body, emit_body
+from aot.backends.layers.fused import operands_of
+from aot.backends.layers.operands import HELIUM_TAPS, Layer, read_layer
 from aot.graph.ir import DType
 from aot.graph.primitive import Geometry, Primitive
 from aot.llvm.emission import KernelFunction

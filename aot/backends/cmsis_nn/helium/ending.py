@@ -17,11 +17,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from aot.backends.cmsis_nn.dsp.ending import stage_of
 from aot.backends.cmsis_nn.helium.mve import Helium
-from aot.backends.cmsis_nn.operands import Layer
-from aot.backends.cmsis_nn.requantise import Form, solve, sums
-from aot.backends.cmsis_nn.requantise16 import solve16
+from aot.backends.layers.operands import Layer, stage_of
+from aot.backends.layers.requantise import Form, solve, sums
+from aot.backends.layers.requantise16 import solve16
 from aot.graph.ir import DType
 
 _MOST_NARROW = 16

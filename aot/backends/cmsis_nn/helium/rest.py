@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from aot.backends.cmsis_nn.dsp.ending import Output
 from aot.backends.cmsis_nn.dsp.instructions import Dsp
 from aot.backends.cmsis_nn.helium.vectors import LANES, Vectors, refusal_of, run, widened
-from aot.backends.cmsis_nn.operands import Layer
 from aot.backends.cmsis_nn.shared import digest
+from aot.backends.layers.operands import Layer
 from aot.graph.expr import Load
 from aot.llvm.types import I8, I16, I32, Value
 from aot.lower.implementation import Cost

@@ -13,7 +13,7 @@ import numpy as np
 from llvmlite import ir
 
 from aot.backends.cmsis_nn.dsp.instructions import Dsp
-from aot.backends.cmsis_nn.operands import Layer
+from aot.backends.layers.operands import Layer
 from aot.errors import InternalError
 from aot.graph.arithmetic import INT32_MAX
 from aot.graph.expr import COMPARE, Acc, Binary, Cast, Const, Expr, Load, Lookup, Requantise, Select, Unary, walk

@@ -19,13 +19,13 @@ import numpy as np
 
 from aot.backends.cmsis_nn.dsp.ending import word32
 from aot.backends.cmsis_nn.dsp.gather import Patches
-from aot.backends.cmsis_nn.fused import operands_of, skews
-from aot.backends.cmsis_nn.operands import Layer, read_layer
 from aot.backends.cmsis_nn.shared import Body, Frame, emit_body
-from aot.backends.cmsis_nn.skews import pixel_by_pixel
 from aot.backends.cmsis_nn.thumb1.packing import Packed, pack
 from aot.backends.cmsis_nn.thumb1.refusal import refusal
 from aot.backends.cmsis_nn.thumb1.unpacking import grouped
+from aot.backends.layers.fused import operands_of, skews
+from aot.backends.layers.operands import Layer, read_layer
+from aot.backends.layers.skews import pixel_by_pixel
 from aot.graph.ir import DType
 from aot.graph.primitive import Primitive
 from aot.llvm.emission import KernelFunction

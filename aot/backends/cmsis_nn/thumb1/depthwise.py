@@ -19,15 +19,15 @@ from math import prod
 
 import numpy as np
 
-from aot.backends.cmsis_nn.dsp.ending import stage_of, word32
-from aot.backends.cmsis_nn.fused import operands_of, skews
-from aot.backends.cmsis_nn.operands import Layer, read_layer
+from aot.backends.cmsis_nn.dsp.ending import word32
 from aot.backends.cmsis_nn.shared import Body, Frame, emit_body
-from aot.backends.cmsis_nn.skews import channel_by_channel
 from aot.backends.cmsis_nn.swar import lanes
 from aot.backends.cmsis_nn.thumb1.refusal import refusal
 from aot.backends.cmsis_nn.thumb1.rescale import solve
 from aot.backends.cmsis_nn.thumb1.taps import Taps
+from aot.backends.layers.fused import operands_of, skews
+from aot.backends.layers.operands import Layer, read_layer, stage_of
+from aot.backends.layers.skews import channel_by_channel
 from aot.graph.ir import DType
 from aot.graph.primitive import Primitive
 from aot.llvm.emission import KernelFunction

@@ -17,11 +17,11 @@ from math import prod
 
 import numpy as np
 
-from aot.backends.cmsis_nn.dsp.ending import stage_of, word32
-from aot.backends.cmsis_nn.operands import Layer
+from aot.backends.cmsis_nn.dsp.ending import word32
 from aot.backends.cmsis_nn.swar import lanes
 from aot.backends.cmsis_nn.thumb1.product import Product
 from aot.backends.cmsis_nn.thumb1.rescale import Rescaling, solve
+from aot.backends.layers.operands import Layer, stage_of
 
 _CHUNK = 144  # k's that a chunk has at most, but for what fills it
 _LARGEST = 64  # group: what fills a chunk then leaves it within reach of the stack pointer

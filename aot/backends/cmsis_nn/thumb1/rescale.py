@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from aot.backends.cmsis_nn.requantise import Stage, is_regular, tflite, thresholds_of
+from aot.backends.layers.requantise import Stage, is_regular, tflite, thresholds_of
 from aot.errors import InternalError
 
 _FAR = 1 << 62

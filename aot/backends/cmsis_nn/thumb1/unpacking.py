@@ -21,11 +21,11 @@ from llvmlite import ir
 from aot.backends.cmsis_nn.dsp.ending import word32
 from aot.backends.cmsis_nn.dsp.gather import Patches
 from aot.backends.cmsis_nn.dsp.instructions import Dsp
-from aot.backends.cmsis_nn.operands import Layer
 from aot.backends.cmsis_nn.shared import Frame
 from aot.backends.cmsis_nn.thumb1.assembler import EQ, LR, PC, SP, Code
 from aot.backends.cmsis_nn.thumb1.packing import Packed, packed_channels
 from aot.backends.cmsis_nn.thumb1.product import Product
+from aot.backends.layers.operands import Layer
 from aot.llvm.machine_code import machine_code
 from aot.llvm.types import I32, POINTER, Value
 from aot.lower.implementation import Cost

@@ -12,14 +12,14 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from aot.backends.cmsis_nn.dsp.gather import Patches
-from aot.backends.cmsis_nn.fused import operands_of, skews
-from aot.backends.cmsis_nn.operands import Layer, read_layer
 from aot.backends.cmsis_nn.shared import Body, digest, emit_body
-from aot.backends.cmsis_nn.skews import pixel_by_pixel
 from aot.backends.cmsis_nn.swar.m3.gather import gather_pair, gather_pixels, gather_windows
 from aot.backends.cmsis_nn.swar.m3.packing import Packed, pack
 from aot.backends.cmsis_nn.swar.m3.product import Block
 from aot.backends.cmsis_nn.swar.m3.refusal import refusal
+from aot.backends.layers.fused import operands_of, skews
+from aot.backends.layers.operands import Layer, read_layer
+from aot.backends.layers.skews import pixel_by_pixel
 from aot.graph.ir import DType
 from aot.graph.primitive import Primitive
 from aot.llvm.emission import KernelFunction

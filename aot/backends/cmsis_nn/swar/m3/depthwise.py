@@ -17,13 +17,13 @@ from itertools import groupby
 import numpy as np
 
 from aot.backends.cmsis_nn.dsp.ending import Place, constant_count, constants_of_form, word32
-from aot.backends.cmsis_nn.fused import operands_of, skews
-from aot.backends.cmsis_nn.operands import Layer, read_layer
-from aot.backends.cmsis_nn.requantise import Form
 from aot.backends.cmsis_nn.shared import Body, Frame, digest, emit_body
-from aot.backends.cmsis_nn.skews import channel_by_channel
 from aot.backends.cmsis_nn.swar.m3.packing import solved
 from aot.backends.cmsis_nn.swar.m3.refusal import refusal
+from aot.backends.layers.fused import operands_of, skews
+from aot.backends.layers.operands import Layer, read_layer
+from aot.backends.layers.requantise import Form
+from aot.backends.layers.skews import channel_by_channel
 from aot.graph.ir import DType
 from aot.graph.primitive import Geometry, Primitive
 from aot.llvm.emission import KernelFunction

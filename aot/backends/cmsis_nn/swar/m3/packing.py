@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from aot.backends.cmsis_nn.dsp.ending import Place, constant_count, constants_of_form, stage_of, word32
-from aot.backends.cmsis_nn.operands import Layer
-from aot.backends.cmsis_nn.requantise import Form, solve, sums, varies
+from aot.backends.cmsis_nn.dsp.ending import Place, constant_count, constants_of_form, word32
 from aot.backends.cmsis_nn.swar.m3.product import Block, starts
+from aot.backends.layers.operands import Layer, stage_of
+from aot.backends.layers.requantise import Form, solve, sums, varies
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from math import prod
 
 import numpy as np
 
-from aot.backends.cmsis_nn.operands import Layer
+from aot.backends.layers.operands import Layer
 from aot.lower.implementation import Skew
 
 

@@ -17,8 +17,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from aot.backends.cmsis_nn.operands import Layer
-from aot.backends.cmsis_nn.requantise import Form, exact
+from aot.backends.layers.operands import Layer
+from aot.backends.layers.requantise import Form, exact
 from aot.graph.ir import DType
 
 _LEAST = 33

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 from math import prod
 
-from aot.backends.cmsis_nn.operands import split_result
+from aot.backends.layers.operands import split_result
 from aot.graph.expr import Acc, Expr, Load, loads, rewrite
 from aot.graph.ir import DType
 from aot.graph.primitive import Contract, Map, Primitive, identity, store_of

@@ -14,9 +14,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from aot.backends.cmsis_nn.dsp.ending import stage_of
-from aot.backends.cmsis_nn.operands import Layer
-from aot.backends.cmsis_nn.requantise import is_regular, tflite
+from aot.backends.layers.operands import Layer, stage_of
+from aot.backends.layers.requantise import is_regular, tflite
 
 _FAR = 2.0**62
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from math import prod
 
-from aot.backends.cmsis_nn.operands import Layer
 from aot.backends.generic import activations, generic_constants
+from aot.backends.layers.operands import Layer
 from aot.graph.expr import Expr, loads
 from aot.graph.primitive import Contract, Map
 from aot.lower.implementation import Overlap, Skew

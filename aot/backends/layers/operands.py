@@ -13,6 +13,7 @@ from math import prod
 
 import numpy as np
 
+from aot.backends.layers.requantise import Stage
 from aot.graph.arithmetic import INT32_MAX, INT32_MIN
 from aot.graph.expr import (
     Acc,
@@ -132,6 +133,14 @@ class Layer:
                 for index in expr.index:
                     found |= {number for number, _ in index.terms} if isinstance(index, Affine) else {index.axis}
         return frozenset(found)
+
+
+def stage_of(layer: Layer, channels: Sequence[int]) -> Stage:
+    """The requantisation of these channels, in this order (a channel may come twice)."""
+    low, high = layer.reach
+    chosen = np.asarray(channels, np.int64)
+    split = layer.split
+    return Stage(layer.multiplier[chosen], layer.shift[chosen], low[chosen], high[chosen], split.zero_point, split.low, split.high)
 
 
 def split_result(result: Expr) -> Split | None:
