@@ -343,9 +343,14 @@ def resolve_target(options: Options) -> tuple[Target, Backend]:
     else:
         target = host_target()
     cortex_m = target.cpu.startswith("cortex-m")
-    backend = BACKENDS[options.backend or ("cmsis-nn" if cortex_m else "generic")]
+    neon = "neon" in target.has
+    backend = BACKENDS[options.backend or ("cmsis-nn" if cortex_m else "neon" if neon else "generic")]
     if backend.name == "cmsis-nn" and not cortex_m:
         raise CompileError(f"back end cmsis-nn is for Cortex-M CPUs, not {target.name}", hint="use --backend generic")
+    if backend.name == "neon" and not neon:
+        raise CompileError(
+            f"back end neon is for Cortex-A CPUs with Advanced SIMD, not {target.name}", hint="use --backend generic"
+        )
     if backend.name != "cmsis-nn" and options.kernels == "library":
         raise CompileError(f"--kernels library is for the back end cmsis-nn, not {backend.name}", hint="name a Cortex-M with --cpu")
     return target, backend.on(target)

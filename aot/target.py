@@ -20,10 +20,19 @@ from aot.names import suggestion
 
 _FOLDER = Path(__file__).parent / "targets"
 _FIELDS = {"name", "summary", "triple", "cpu", "features", "has", "float_abi", "pointer_bits", "memory", "run"}
-ABILITIES = frozenset({"dsp", "mve", "mve.fp", "fpu", "fp64", "divide", "long_multiply", "saturate", "unaligned"})
+ABILITIES = frozenset(
+    {"dsp", "mve", "mve.fp", "fpu", "fp64", "divide", "long_multiply", "saturate", "unaligned", "neon", "dotprod", "i8mm"}
+)
 _FULL = frozenset({"fpu", "fp64", "divide", "long_multiply", "unaligned"})
 _MAINLINE = ("thumbv8m.main", "thumbv8.1m.main")
-_ONLY_ON = {"saturate": ("thumbv7m", "thumbv7em", *_MAINLINE), "dsp": ("thumbv7em", *_MAINLINE), "mve": ("thumbv8.1m.main",)}
+_ONLY_ON = {
+    "saturate": ("thumbv7m", "thumbv7em", *_MAINLINE),
+    "dsp": ("thumbv7em", *_MAINLINE),
+    "mve": ("thumbv8.1m.main",),
+    "neon": ("armv7", "armv7a", "thumbv7", "thumbv7a", "aarch64"),
+    "dotprod": ("aarch64",),
+    "i8mm": ("aarch64",),
+}
 """Instructions that kernels use by name: LLVM ends the process where the architecture lacks them."""
 _EMULATORS = {"unicorn": {"model": str}, "qemu": {"machine": str, "instructions_per_tick": (int, float)}, "renode": {"cpu": str}}
 _BOARD = ("code", "code_nbytes", "ram", "ram_nbytes")
@@ -43,7 +52,7 @@ class Target:
     """One CPU.
 
     triple, cpu, features: LLVM's. has: what kernels ask for (dsp, mve, fpu, fp64, divide, long_multiply,
-    saturate: clamps to 2^n in one instruction, unaligned).
+    saturate: clamps to 2^n in one instruction, unaligned; neon: Advanced SIMD, of which aarch64 has 32 registers; dotprod: SDOT; i8mm: SMMLA).
     float_abi: hard, soft or "" (not Arm). memory: addresses and bytes of the emulated board's code memory, RAM and vector table.
     run: for each emulator its parameters (unicorn: model; qemu: machine, instructions_per_tick; renode: cpu).
     """
