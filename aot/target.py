@@ -19,7 +19,20 @@ from aot.errors import CompileError
 from aot.names import suggestion
 
 _FOLDER = Path(__file__).parent / "targets"
-_FIELDS = {"name", "summary", "triple", "cpu", "features", "has", "float_abi", "pointer_bits", "memory", "run"}
+_FIELDS = {
+    "name",
+    "summary",
+    "triple",
+    "cpu",
+    "features",
+    "has",
+    "float_abi",
+    "pointer_bits",
+    "memory",
+    "l1d_nbytes",
+    "l2_nbytes",
+    "run",
+}
 ABILITIES = frozenset(
     {"dsp", "mve", "mve.fp", "fpu", "fp64", "divide", "long_multiply", "saturate", "unaligned", "neon", "dotprod", "i8mm"}
 )
@@ -34,7 +47,12 @@ _ONLY_ON = {
     "i8mm": ("aarch64",),
 }
 """Instructions that kernels use by name: LLVM ends the process where the architecture lacks them."""
-_EMULATORS = {"unicorn": {"model": str}, "qemu": {"machine": str, "instructions_per_tick": (int, float)}, "renode": {"cpu": str}}
+_EMULATORS = {
+    "unicorn": ({"model": str},),
+    "qemu": ({"machine": str, "instructions_per_tick": (int, float)}, {"program": str, "cpu": str}),
+    "renode": ({"cpu": str},),
+}
+"""For each emulator its parameters, in one way or another: QEMU has boards, or a program that runs Linux processes."""
 _BOARD = ("code", "code_nbytes", "ram", "ram_nbytes")
 _OF_ARCHITECTURE = {
     "thumbv6m": "cortex-m0",
@@ -54,7 +72,9 @@ class Target:
     triple, cpu, features: LLVM's. has: what kernels ask for (dsp, mve, fpu, fp64, divide, long_multiply,
     saturate: clamps to 2^n in one instruction, unaligned; neon: Advanced SIMD, of which aarch64 has 32 registers; dotprod: SDOT; i8mm: SMMLA).
     float_abi: hard, soft or "" (not Arm). memory: addresses and bytes of the emulated board's code memory, RAM and vector table.
-    run: for each emulator its parameters (unicorn: model; qemu: machine, instructions_per_tick; renode: cpu).
+    l1d_nbytes, l2_nbytes: its data caches, of the sizes that are made most often (0: it has none, or nobody knows).
+    run: for each emulator its parameters (unicorn: model; qemu: machine, instructions_per_tick, or for a Linux process program, cpu;
+    renode: cpu).
     """
 
     name: str
@@ -66,6 +86,8 @@ class Target:
     pointer_bits: int = 32
     summary: str = ""
     memory: Mapping[str, int] = field(default_factory=dict)
+    l1d_nbytes: int = 0
+    l2_nbytes: int = 0
     run: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
 
     @property
@@ -147,6 +169,9 @@ def _problem(content: Mapping[str, Any]) -> str:
     memory, runs = content.get("memory", {}), content.get("run", {})
     if not isinstance(memory, dict) or not all(isinstance(value, int) and value >= 0 for value in memory.values()):
         return "memory is a mapping of names to addresses and sizes"
+    for name in ("l1d_nbytes", "l2_nbytes"):
+        if not isinstance(content.get(name, 0), int) or content.get(name, 0) < 0:
+            return f"{name} is a number of bytes"
     if (
         not isinstance(runs, dict)
         or not set(runs) <= set(_EMULATORS)
@@ -154,9 +179,11 @@ def _problem(content: Mapping[str, Any]) -> str:
     ):
         return f"run is a mapping of {', '.join(_EMULATORS)} to their parameters"
     for emulator, parameters in runs.items():
-        if missing := [name for name in _EMULATORS[emulator] if not isinstance(parameters.get(name), _EMULATORS[emulator][name])]:
+        ways = _EMULATORS[emulator]
+        wanted = next((way for way in ways if not set(way).isdisjoint(parameters)), ways[0])
+        if missing := [name for name in wanted if not isinstance(parameters.get(name), wanted[name])]:
             return f"run of {emulator} lacks {missing[0]}"
-        if emulator != "unicorn" and (missing := [name for name in _BOARD if name not in memory]):
+        if emulator != "unicorn" and "program" not in wanted and (missing := [name for name in _BOARD if name not in memory]):
             return f"run of {emulator} needs memory's {missing[0]}"
     return ""
 

@@ -45,6 +45,8 @@ class Emission:
 def _initialise() -> None:
     binding.initialize_all_targets()
     binding.initialize_all_asmprinters()
+    # Of a Hexagon alone: constants of 64 bits would lie in a writable section, which the firmware's GP register points to.
+    binding.set_option("aot", "-hexagon-small-data-threshold=0")
 
 
 def _named(pattern: re.Pattern[str], text: str) -> list[str]:

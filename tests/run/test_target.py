@@ -79,8 +79,8 @@ def test_hard_float_without_fpu() -> None:
         ("triple: thumbv7m-none-eabi\nspeed: 3", "unknown field 'speed'"),
         ("triple: nonsense", "LLVM has no target 'nonsense'"),
         ("triple: thumbv7m-none-eabi\ncpu: 3", "cpu is not text"),
-        ("triple: thumbv7m-none-eabi\nhas: dsp", "has is a list of some of divide, dsp"),
-        ("triple: thumbv7m-none-eabi\nhas: [wings]", "has is a list of some of divide, dsp"),
+        ("triple: thumbv7m-none-eabi\nhas: dsp", "has is a list of some of divide, dotprod, dsp"),
+        ("triple: thumbv7m-none-eabi\nhas: [wings]", "has is a list of some of divide, dotprod, dsp"),
         ("triple: thumbv7m-none-eabi\nhas: [dsp]", "thumbv7m has no dsp, which needs thumbv7em or thumbv8m.main"),
         ("triple: riscv32-unknown-none-elf\nhas: [saturate]", "riscv32 has no saturate, which needs thumbv7m"),
         ("triple: thumbv7m-none-eabi\nfeatures: fp16", "features are like"),
@@ -93,6 +93,9 @@ def test_hard_float_without_fpu() -> None:
         ("triple: thumbv7m-none-eabi\nrun: {bochs: {}}", "run is a mapping of unicorn, qemu, renode to their parameters"),
         ("triple: thumbv7m-none-eabi\nrun: {unicorn: {}}", "run of unicorn lacks model"),
         ("triple: thumbv7m-none-eabi\nrun: {renode: {cpu: cortex-m3}}", "run of renode needs memory's code"),
+        ("triple: thumbv7m-none-eabi\nrun: {qemu: {}}", "run of qemu lacks machine"),
+        ("triple: armv7-none-eabi\nrun: {qemu: {program: qemu-arm}}", "run of qemu lacks cpu"),
+        ("triple: armv7-none-eabi\nl2_nbytes: big", "l2_nbytes is a number of bytes"),
     ],
 )
 def test_bad_target_file(text: str, message: str, tmp_path: Path) -> None:
@@ -110,5 +113,5 @@ def test_own_target_file(tmp_path: Path) -> None:
 
 
 def test_unknown_cpu() -> None:
-    with pytest.raises(CompileError, match=r"unknown CPU 'cortex-m5'.*did you mean cortex-m[0-9]+.*known: cortex-m0, "):
+    with pytest.raises(CompileError, match=r"unknown CPU 'cortex-m5'.*did you mean cortex-m[0-9]+.*known: cortex-a15, "):
         load_target("cortex-m5")
