@@ -33,8 +33,6 @@ _CPU_CHECKS = (
 registers defines the architecture alone)."""
 CUSTOM_HEADER = "aot_custom.h"
 """The structs of calls to the firmware's functions; the same for every bundle, so that several can share a folder."""
-LIBRARY_VERSIONS = "4.0.0 to 7.0.0"
-"""Releases of CMSIS-NN whose functions have the parameters, and take the scratch, that a bundle's calls count on."""
 _C_TYPES = {DType.FLOAT32: "float", DType.BOOL: "uint8_t"}
 
 
@@ -129,7 +127,6 @@ def _render(template: str, bundle: Bundle) -> str:
         models=models,
         load=load,
         cpu_checks=checks,
-        versions=LIBRARY_VERSIONS,
     )
 
 
@@ -272,11 +269,17 @@ def describe(bundle: Bundle) -> dict[str, Any]:
         "load": _describe_load(bundle.load),
         **_describe_state(bundle),
         "functions": list(bundle.functions),
-        "library": {"name": "CMSIS-NN", "versions": LIBRARY_VERSIONS, "functions": list(bundle.library)}
-        if bundle.library
-        else None,
+        "library": _describe_library(bundle),
         "entries": [_describe_entry(entry) for entry in bundle.entries],
     }
+
+
+def _describe_library(bundle: Bundle) -> dict[str, Any] | None:
+    """The library that must be linked, and which functions of it."""
+    notes = bundle.library_notes
+    if notes is None or not bundle.library:
+        return None
+    return {"name": notes.name, "versions": notes.versions, "functions": list(bundle.library)}
 
 
 def _describe_model(model: Bundle) -> dict[str, Any]:

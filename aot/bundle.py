@@ -164,13 +164,27 @@ class Entry:
         return () if self.initialises else workspaces(self.workspace_nbytes, self.workspace_align, self.regions, self.loaded)
 
 
+@dataclass(frozen=True)
+class LibraryNotes:
+    """What is to be said of a library that a bundle calls: its name, the releases that serve, how it is to be built, where its page is.
+
+    reference: files that stand for the library where it is not at hand, by name: C99 of our own, with the same functions.
+    """
+
+    name: str
+    versions: str
+    build: str
+    page: str
+    reference: tuple[tuple[str, bytes], ...] = ()
+
+
 @dataclass(frozen=True, repr=False)
 class Bundle:
     """An object file and what its user must know. `weights`: their bytes, with `--weights separate` (else they are in the object).
     pages: what `read` reads, with `--page-weights`.
 
     functions: C functions that the object calls and the firmware must provide: `int FUNCTION(const aot_custom_call *call)`.
-    library: functions of CMSIS-NN that it calls, sorted (`docs/library.md`).
+    library: functions of a library that it calls, sorted, and what is to be said of it (`docs/library.md`, `docs/hifi.md`).
     models: where the object holds several models, each as a bundle of its own with the same object; `entries` are those of all.
     shares_workspace: the models run one after another in one workspace. load: what brings weights into a region.
     """
@@ -190,6 +204,7 @@ class Bundle:
     functions: tuple[str, ...] = ()
     optimize: str = "balanced"
     library: tuple[str, ...] = ()
+    library_notes: LibraryNotes | None = None
     models: tuple[Bundle, ...] = ()
     shares_workspace: bool = False
     pages: bytes | None = None

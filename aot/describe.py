@@ -10,7 +10,7 @@ from __future__ import annotations
 from math import prod
 from typing import TYPE_CHECKING
 
-from aot.backends.cmsis_nn.library import library_call
+from aot.backends.library import library_call
 from aot.bundle import Entry, Layer, Load, Paging, Stream, Variant
 from aot.errors import CompileError
 from aot.graph.primitive import Contract

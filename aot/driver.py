@@ -14,8 +14,8 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from aot.backends import BACKENDS
-from aot.backends.cmsis_nn.library import library_backend, library_functions, require_free, with_library
+from aot.backends import BACKENDS, LIBRARIES
+from aot.backends.library import library_backend, library_functions, require_free, with_library
 from aot.bundle import Bundle, Port
 from aot.describe import check_stack, describe_entry, describe_load
 from aot.errors import CompileError, located
@@ -64,7 +64,8 @@ class Options:
     weights and tables may take together. max_workspace_nbytes: the most the workspace may have.
     max_stack_nbytes: the most stack that an entry may take (by default nothing is asked of code for this machine, which has plenty).
     custom: the firmware's C functions by the custom code that they compute (`docs/custom.md`).
-    kernels: native (code of our own) or library (calls of CMSIS-NN where it computes the same bytes; back end cmsis-nn; `docs/library.md`).
+    kernels: native (code of our own) or library (calls of the back end's library where it computes the same bytes: CMSIS-NN for cmsis-nn,
+    `docs/library.md`; Cadence's for hifi-ref, `docs/hifi.md`). None: library for hifi-ref, native for all others.
     share_workspace: several models run one after another in one workspace, as large as the one that needs most.
     page_weights_nbytes: constants come in pages, of which so many bytes are there at once, through a function of the caller's.
     stream_input: the input comes row by row (`NAME_begin`, `NAME_push_rows`, `NAME_end` instead of `NAME_run`), and is not stored as a whole.
@@ -88,7 +89,7 @@ class Options:
     fuse: bool = True
     inplace: bool = True
     custom: Mapping[str, str] = field(default_factory=dict)
-    kernels: Literal["native", "library"] = "native"
+    kernels: Literal["native", "library"] | None = None
     share_workspace: bool = False
     stream_input: bool = False
     page_weights_nbytes: int | None = None
@@ -129,8 +130,11 @@ def compile(
     choose("weights", options.weights, ("embedded", "separate"))
     choose("io", options.io, ("caller", "workspace"))
     choose("optimize", options.optimize, OPTIMIZE)
-    choose("kernels", options.kernels, ("native", "library"))
+    if options.kernels is not None:
+        choose("kernels", options.kernels, ("native", "library"))
     observe: Observer = observer or (lambda stage, result: None)
+    chosen, backend = resolve_target(options)
+    options = replace(options, kernels=kernels_of(options, backend))
     if options.stream_input and options.kernels == "library":
         raise CompileError("--stream-input is for --kernels native: functions of a library need the whole image")
     require_pages(options)
@@ -140,7 +144,6 @@ def compile(
         if not options.regions:
             raise CompileError(f"--weights-in {options.weights_in} needs regions, which --region NAME=BYTES names")
         choose("region", options.weights_in, options.regions)
-    chosen, backend = resolve_target(options)
     paths = [path] if isinstance(path, str | Path) else list(path)
     models = read_files(paths, OPERATORS, options.custom)
     for model in models:
@@ -157,12 +160,13 @@ def compile_models(
     models: Sequence[Model], files: Sequence[str], target: Target, backend: Backend, options: Options, observe: Observer
 ) -> Bundle:
     """Compile models that have been read into one object. files: what errors call them."""
+    options = replace(options, kernels=kernels_of(options, backend))
     name, names = names_of(models, options.name)
     with located(files[0] if len(files) == 1 else ""):
         for each in dict.fromkeys((name, *names)):
             require_foreign(options.custom.values(), each, target)
-            if options.kernels == "library":
-                require_free(each, options.custom.values())
+            if calls_library(options, backend):
+                require_free(LIBRARIES[backend.name], each, options.custom.values())
     graphs = [graph for model in models for graph in model.graphs]
     lowered = []
     for file, model, each in zip(files, models, names, strict=True):
@@ -188,13 +192,13 @@ def lower_model(
     name: str, model: Model, graphs: Sequence[Graph], target: Target, backend: Backend, options: Options, observe: Observer
 ) -> Lowered:
     """A model as Programs. graphs: those of all models, whose inputs the shapes in the options are for."""
-    calls_library = options.kernels == "library"
-    operators = with_library(OPERATORS, target) if calls_library else OPERATORS
+    library = LIBRARIES[backend.name] if calls_library(options, backend) else None
+    operators = OPERATORS if library is None else with_library(library, OPERATORS, target)
     entries = entry_graphs(model, name, options.weights_in is not None)
     several = len(entries) > 1
     prepared = [prepare(graph, shapes_of(graph, graphs, options), observe, several) for _, graph in entries]
     programs = [lower(graph, options, observe, operators, backend.passes) for graph in prepared]
-    backends = [library_backend(backend, graph, target) if calls_library else backend for graph in prepared]
+    backends = [backend if library is None else library_backend(library, backend, graph, target) for graph in prepared]
     return Lowered(name, model, entries, tuple(programs), tuple(backends), lay_out_state(programs))
 
 
@@ -214,7 +218,7 @@ def emit_models(
         sources = [source for each in lowered for source in entry_sources(each, rest, target, backend, options, loaded)]
         return Attempt(sources, emit(name, target, sources, options, loaded), estimate_nbytes, loaded)
 
-    advice = "--backend generic may take less" if backend.kernels and options.kernels == "native" else ""
+    advice = "--backend generic may take less" if backend.kernels and not calls_library(options, backend) else ""
     made = fit(attempt, offered.goal, options.max_flash_nbytes, advice)
     emitted = made.emitted
     observe("emit", emitted)
@@ -238,6 +242,7 @@ def emit_models(
         io_in_workspace=options.io == "workspace",
         functions=tuple(function for function in emitted.functions if function not in library),
         library=library,
+        library_notes=LIBRARIES[backend.name].notes if library else None,
         load=describe_load(name, made.loaded, emitted),
     )
     return with_models(bundle, lowered, entries, options.share_workspace)
@@ -351,9 +356,19 @@ def resolve_target(options: Options) -> tuple[Target, Backend]:
         raise CompileError(
             f"back end neon is for Cortex-A CPUs with Advanced SIMD, not {target.name}", hint="use --backend generic"
         )
-    if backend.name != "cmsis-nn" and options.kernels == "library":
-        raise CompileError(f"--kernels library is for the back end cmsis-nn, not {backend.name}", hint="name a Cortex-M with --cpu")
+    if backend.name not in LIBRARIES and options.kernels == "library":
+        known = " or ".join(LIBRARIES)
+        raise CompileError(f"--kernels library is for the back end {known}, not {backend.name}", hint="name a Cortex-M with --cpu")
     return target, backend.on(target)
+
+
+def kernels_of(options: Options, backend: Backend) -> Literal["native", "library"]:
+    """Whose kernels: where nothing is said, the library's for a back end that has none of its own."""
+    return options.kernels or ("library" if backend.name in LIBRARIES and not backend.kernels else "native")
+
+
+def calls_library(options: Options, backend: Backend) -> bool:
+    return kernels_of(options, backend) == "library"
 
 
 def entry_graphs(model: Model, name: str, loads: bool = False) -> tuple[tuple[str, Graph], ...]:

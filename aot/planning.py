@@ -59,7 +59,7 @@ _WORTH = 0.95
 def divides(options: Options) -> bool:
     """Whether layers may run by rows."""
     wanted = options.optimize in ("balanced", "ram") or limit_nbytes(options) is not None or options.stream_input
-    return wanted and options.kernels == "native" and not options.expose
+    return wanted and options.kernels != "library" and not options.expose
 
 
 def _is_slight(options: Options) -> bool:

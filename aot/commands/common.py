@@ -118,8 +118,8 @@ def compile_options(function: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--kernels",
             type=click.Choice(["native", "library"]),
-            default="native",
-            help="library: call CMSIS-NN, which the firmware links, where it computes the same bytes.",
+            help="library: call CMSIS-NN, or for hifi-ref Cadence's NN library, which the firmware links, where it computes the same"
+            " bytes. Default: native; for hifi-ref library.",
         ),
         click.option(
             "--share-workspace", is_flag=True, help="One workspace for all models, which run one after another (default: one each)."
@@ -216,7 +216,7 @@ class Request:
     custom: tuple[str, ...]
     optimize: Optimize
     max_flash: int | None
-    kernels: Literal["native", "library"]
+    kernels: Literal["native", "library"] | None
     max_workspace: int | None
     max_stack: int
     share_workspace: bool

@@ -14,7 +14,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from aot.artefacts import LIBRARY_VERSIONS
 from aot.bundle import Bundle, Entry, Layer
 from aot.graph.ir import Node
 from aot.lower.memory import Memory, Peak
@@ -97,8 +96,8 @@ def print_bundle(bundle: Bundle, paths: Sequence[Path]) -> None:
             say(f"{entry.symbol}: layers {entry.memory.segments}")
     for function in bundle.functions:
         say(f"the firmware provides int {function}(const aot_custom_call *call)")
-    if bundle.library:
-        say(f"to be linked with CMSIS-NN {LIBRARY_VERSIONS}, for {', '.join(bundle.library)}")
+    if (notes := bundle.library_notes) is not None and bundle.library:
+        say(f"to be linked with {notes.name} {notes.versions}, for {', '.join(bundle.library)}")
     for path in paths:
         say(f"wrote {path}")
 

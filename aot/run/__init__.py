@@ -108,7 +108,8 @@ def require_pushes(place: str) -> None:
 def require_functions(bundle: Bundle, place: str, functions: Collection[str] = ()) -> None:
     """CompileError if the object calls a library, or functions of the firmware that are not among these or can't be called at this place."""
     if bundle.library:
-        what = f"{bundle.name} calls CMSIS-NN ({', '.join(bundle.library)}): it must be linked with it to run"
+        name = "a library" if bundle.library_notes is None else bundle.library_notes.name
+        what = f"{bundle.name} calls {name} ({', '.join(bundle.library)}): it must be linked with it to run"
         raise CompileError(what, hint="--link its archive; or --kernels native, which computes the same bytes")
     if missing := [name for name in bundle.functions if place != "host" or name not in functions]:
         what = f"{bundle.name} calls functions of the firmware ({', '.join(missing)}), so that it runs only there"

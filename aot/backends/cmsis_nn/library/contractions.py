@@ -7,21 +7,19 @@ Invariant: weights lie in the library's order, made at compile time; nothing is 
 from __future__ import annotations
 
 from dataclasses import replace
-from math import prod
 
 import numpy as np
 
-from aot.backends.cmsis_nn.library.call import Argument, Constant, Data, Draft, Record, Scratch, Words, int32
 from aot.backends.cmsis_nn.library.facts import (
-    after,
     convolution_scratch,
     core_of,
     depthwise_scratch,
     is_pointwise,
-    leaves_image,
     size_refusal,
     takes_one_row_path,
 )
+from aot.backends.library.call import Argument, Constant, Data, Draft, Record, Scratch, Words, int32
+from aot.backends.library.exactness import after, layer_refusal, leaves_image
 from aot.graph.ir import DType, Site
 from aot.graph.ops.contraction import Quantised, bias_of
 from aot.graph.ops.conv import convolution_of
@@ -122,26 +120,7 @@ def _turned(geometry: Geometry) -> Geometry:
 
 def _refusal(site: Site, geometry: Geometry, ending: object) -> str:
     """Why no function here computes the layer to the bit; empty if one does."""
-    data, weights = site.input(0), site.input(1)
-    if data.dtype is not DType.INT8:
-        return f"{data.dtype} activations: the calls are for int8"
-    if not isinstance(ending, Quantised):
-        return "its results are rounded once, the library's twice"
-    bias = bias_of(site, geometry.output[3])
-    if weights.data is None or (bias is not None and bias.data is None):
-        return "its weights or bias are computed at run time"
-    if ending.weights_zero_point:
-        return f"weights with a zero point ({ending.weights_zero_point})"
-    if (refusal := size_refusal(geometry)) or prod(geometry.input) * prod(geometry.output) == 0:
-        return refusal or "it has no elements"
-    axis = 3 if site.node.op == "DEPTHWISE_CONV_2D" else 0
-    rows = np.moveaxis(weights.data, axis, 0).reshape(weights.shape[axis], -1).astype(np.int64)
-    ends = np.stack([rows * (bound - ending.input_zero_point) for bound in DType.INT8.limits])
-    start = 0 if bias is None or bias.data is None else bias.data.reshape(-1).astype(np.int64)
-    most = np.maximum(np.abs(start + ends.min(0).sum(1)), np.abs(start + ends.max(0).sum(1)))
-    if (most << np.maximum(ending.shift, 0)).max() > DType.INT32.limits[1]:
-        return "a sum of it could leave int32 when it is rescaled"
-    return ""
+    return layer_refusal(site, geometry, ending) or size_refusal(geometry)
 
 
 def _window(geometry: Geometry) -> tuple[int, ...]:

@@ -44,25 +44,6 @@ def convolution_scratch(geometry: Geometry, core: Core) -> int:
     return 4 * _up(taps, 16)
 
 
-def after(geometry: Geometry) -> tuple[int, int]:
-    """Rows and columns of padding below and to the right that the last window reaches into; negative where it ends before the edge."""
-    found = []
-    for number, before in enumerate((geometry.pad_top, geometry.pad_left)):
-        span = (geometry.kernel[number] - 1) * geometry.dilation[number] + 1
-        last = (geometry.output[1 + number] - 1) * geometry.stride[number] + span
-        found.append(last - before - geometry.input[1 + number])
-    return found[0], found[1]
-
-
-def leaves_image(geometry: Geometry) -> bool:
-    """Whether a window has no pixel of the image, in its rows or its columns."""
-    for number, before in enumerate((geometry.pad_top, geometry.pad_left)):
-        last = (geometry.output[1 + number] - 1) * geometry.stride[number] - before
-        if before > (geometry.kernel[number] - 1) * geometry.dilation[number] or last >= geometry.input[1 + number]:
-            return True
-    return False
-
-
 def takes_one_row_path(geometry: Geometry) -> bool:
     """Whether a release may send a convolution to arm_convolve_1_x_n_s8, which on an MVE core guesses the padding on the right (and
     before 6.0.0 got some images' ends wrong)."""

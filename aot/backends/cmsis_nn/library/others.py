@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from aot.backends.cmsis_nn.library.call import Constant, Data, Draft, Record, Scratch, Words
 from aot.backends.cmsis_nn.library.facts import average_scratch, core_of
+from aot.backends.library.call import Constant, Data, Draft, Record, Scratch, Words
 from aot.graph.ir import DType, Site
 from aot.graph.ops import softmax, softmax16
 from aot.graph.ops.binary import QuantisedProduct, QuantisedSum, form_of

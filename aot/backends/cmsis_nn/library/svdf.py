@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from aot.backends.cmsis_nn.library.call import Data, Draft, Record, Scratch, Words, int32
+from aot.backends.library.call import Data, Draft, Record, Scratch, Words, int32
 from aot.graph.ir import DType, Site
 from aot.graph.ops.svdf import BIAS, DATA, FEATURE, STATE, TIME, integers_of, sizes_of
 from aot.target import Target

@@ -1,14 +1,15 @@
-"""Calls of CMSIS-NN's functions: their arguments as data, and the kernel that fills the structs and calls.
+"""Calls of a library's functions: their arguments as data, and the kernel that fills the structs and calls.
 
 Enters: a `Draft` (function, arguments, scratch) for a node. Leaves: a `Call` primitive with a `LibraryCall`, and its Implementation.
-Invariant: structs are laid out as in the library's `arm_nn_types.h` on a 32-bit core: every field has 4 bytes. Those of numbers alone
-are constants (`Words`, all of a call's in one block); those with pointers are filled on the stack (`Record`).
+Invariant: structs are laid out as on a 32-bit core: every field has 4 bytes. Those of numbers alone are constants (`Words`, all of a
+call's in one block); those with pointers are filled on the stack (`Record`), for 32-bit targets only.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -32,9 +33,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Data:
-    """A pointer to a buffer."""
+    """A pointer to a buffer, `offset` bytes into it."""
 
     name: str
+    offset: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,8 +75,9 @@ Argument = int | Data | Constant | Words | Scratch | Record | None
 class Draft:
     """A call as a row of the table describes it.
 
-    reads, writes: values of the node, by name. checked: whether the function returns an arm_cmsis_nn_status (else nothing).
-    copies: (output, buffer) pairs that come first.
+    reads, writes: values of the node, by name. checked: whether the function returns a status (else nothing).
+    copies: (output, buffer) pairs that come first. repeats: the arguments of further calls of the function, for what it takes one at a
+    time. overwrites: of `reads`, those that the output may lie on. scratch_align: 4 or 8 bytes.
     """
 
     function: str
@@ -85,6 +88,9 @@ class Draft:
     checked: bool = True
     copies: tuple[tuple[SiteValue, str], ...] = ()
     macs: int = 0
+    repeats: tuple[tuple[Argument, ...], ...] = ()
+    overwrites: tuple[str, ...] = ()
+    scratch_align: int = 4
 
 
 @dataclass(frozen=True)
@@ -95,25 +101,34 @@ class LibraryCall:
     block: str
     checked: bool
     macs: int = 0
+    repeats: tuple[tuple[Argument, ...], ...] = ()
+    overwrites: tuple[str, ...] = ()
+    scratch_align: int = 4
+
+    @property
+    def runs(self) -> tuple[tuple[Argument, ...], ...]:
+        """The arguments of each call, in order."""
+        return (self.arguments, *self.repeats)
 
 
 def append_call(draft: Draft, lowering: Lowering) -> None:
     """Append the call to a node's primitives, with the constants that it needs."""
-    made: list[str] = []
+    made: dict[Constant, str] = {}
 
     def settled(argument: Argument) -> Argument:
         if isinstance(argument, Constant):
-            made.append(lowering.constant(argument.purpose, argument.values))
-            return Data(made[-1])
+            if argument not in made:
+                made[argument] = lowering.constant(argument.purpose, argument.values)
+            return Data(made[argument])
         return replace(argument, fields=tuple(map(settled, argument.fields))) if isinstance(argument, Record) else argument
 
     for out, source in draft.copies:
         lowering.copy(out, source)
-    arguments = tuple(map(settled, draft.arguments))
-    words = [word for run in dict.fromkeys(_words(arguments)) for word in run.values]
+    arguments, *repeats = (tuple(map(settled, each)) for each in (draft.arguments, *draft.repeats))
+    words = [word for run in dict.fromkeys(_words((*arguments, *chain(*repeats)))) for word in run.values]
     block = lowering.constant("arguments", np.array(words, np.int64).astype(np.int32)) if words else ""
-    read: list[str] = [*draft.reads, *made, *([block] if block else [])]
-    attributes = LibraryCall(arguments, block, draft.checked, draft.macs)
+    read: list[str] = [*draft.reads, *made.values(), *([block] if block else [])]
+    attributes = LibraryCall(arguments, block, draft.checked, draft.macs, tuple(repeats), draft.overwrites, draft.scratch_align)
     lowering.append(Call(draft.function, draft.writes, tuple(dict.fromkeys(read)), attributes, draft.scratch_nbytes))
 
 
@@ -131,7 +146,7 @@ def library_call(instruction: Primitive) -> LibraryCall | None:
 
 
 def claim_call(program: Program, instruction: Primitive, target: Target) -> Implementation | str:
-    """A call of the library. It gets whole buffers; no output may share memory with an input."""
+    """A call of the library. It gets whole buffers; no output may share memory with an input, unless the call says so."""
     found = library_call(instruction)
     if found is None or not isinstance(instruction, Call):
         return "no call of the library"
@@ -145,20 +160,43 @@ def claim_call(program: Program, instruction: Primitive, target: Target) -> Impl
         ),
         emit=emit_library_call,
         scratch_nbytes=instruction.scratch_nbytes,
+        scratch_align=found.scratch_align,
+        overwrites=_overwrites(program, instruction, found),
+    )
+
+
+def _overwrites(program: Program, instruction: Call, found: LibraryCall) -> tuple[str, ...]:
+    """What the output may take over: nothing that is a constant, or that is written in parts."""
+    own = program.storage(instruction.outs[0])
+    return tuple(
+        name
+        for name in found.overwrites
+        if program[program.storage(name)].role != "constant"
+        and program.storage(name) != own
+        and program[program.storage(name)].nbytes == program[own].nbytes
+        and len(program.writers[own]) == 1
     )
 
 
 def emit_library_call(function: KernelFunction) -> None:
-    """Fill the structs, call the function, return its status (0 where it has none)."""
+    """Fill the structs, call the function, return its status (0 where it has none); of several calls, that of the first that fails."""
     instruction = function.implementation.instruction
     found = library_call(instruction)
     if found is None or not isinstance(instruction, Call):
         raise InternalError(f"{function.implementation.kernel} calls no library")
     arguments = _Arguments(function, found)
-    values = [arguments.value(argument) for argument in found.arguments]
-    called = _declared(function.module, instruction.kernel, values, found.checked)
-    result = function.builder.call(called, values)
-    function.builder.ret(result if found.checked else I32(0))
+    builder, last = function.builder, len(found.repeats)
+    for number, run in enumerate(found.runs):
+        values = [arguments.value(argument) for argument in run]
+        called = _declared(function.module, instruction.kernel, values, found.checked)
+        # where an int32 travels in a register of 64 bits, some ABIs want it extended (RISC-V)
+        extended = {index: ("signext",) for index, value in enumerate(values) if value.type == I32}
+        result = builder.call(called, values, arg_attrs=extended)
+        if number == last or not found.checked:
+            continue
+        with builder.if_then(builder.icmp_signed("!=", result, I32(0)), likely=False):
+            builder.ret(result)
+    builder.ret(result if found.checked else I32(0))
 
 
 def _declared(module: ir.Module, name: str, values: Sequence[Value], checked: bool) -> ir.Function:
@@ -176,7 +214,7 @@ class _Arguments:
         self.function, self.builder, self.block = function, function.builder, call.block
         self.offsets: dict[Words, int] = {}
         total = 0
-        for run in dict.fromkeys(_words(call.arguments)):
+        for run in dict.fromkeys(_words(tuple(chain(*call.runs)))):
             self.offsets[run] = 4 * total
             total += len(run.values)
 
@@ -186,8 +224,8 @@ class _Arguments:
                 return ir.Constant(POINTER, None)
             case int():
                 return I32(argument)
-            case Data(name):
-                return self.function.pointer(name)
+            case Data(name, offset):
+                return offset_pointer(self.builder, self.function.pointer(name), offset)
             case Words():
                 return offset_pointer(self.builder, self.function.pointer(self.block), self.offsets[argument])
             case Scratch(offset):
