@@ -89,6 +89,8 @@ def files(bundle: Bundle) -> dict[str, bytes]:
     }
     if bundle.functions:
         contents[CUSTOM_HEADER] = (files_of_package("aot") / "templates" / CUSTOM_HEADER).read_bytes()
+    if bundle.library_notes is not None:
+        contents.update(bundle.library_notes.files)
     if bundle.weights is not None:
         contents[f"{bundle.name}.weights.bin"] = bundle.weights
     if bundle.pages is not None:

@@ -169,6 +169,7 @@ class LibraryNotes:
     """What is to be said of a library that a bundle calls: its name, the releases that serve, how it is to be built, where its page is.
 
     reference: files that stand for the library where it is not at hand, by name: C99 of our own, with the same functions.
+    check: a file by which the firmware asks the library whether the scratch planned for its functions is enough.
     """
 
     name: str
@@ -176,6 +177,12 @@ class LibraryNotes:
     build: str
     page: str
     reference: tuple[tuple[str, bytes], ...] = ()
+    check: tuple[str, bytes] | None = None
+
+    @property
+    def files(self) -> tuple[tuple[str, bytes], ...]:
+        """What comes with the bundle."""
+        return (*self.reference, *([self.check] if self.check else []))
 
 
 @dataclass(frozen=True, repr=False)

@@ -227,7 +227,8 @@ def emit_models(
     if not (target.is_host and options.max_stack_nbytes == MAX_STACK_NBYTES):
         for source, entry in zip(made.sources, entries, strict=True):
             check_stack(source, entry, emitted, options)
-    library = library_functions(instruction for program in offered.programs for instruction in program.instructions)
+    instructions = [instruction for program in offered.programs for instruction in program.instructions]
+    library = library_functions(instructions)
     bundle = Bundle(
         name=name,
         backend=backend.name,
@@ -242,7 +243,7 @@ def emit_models(
         io_in_workspace=options.io == "workspace",
         functions=tuple(function for function in emitted.functions if function not in library),
         library=library,
-        library_notes=LIBRARIES[backend.name].notes if library else None,
+        library_notes=LIBRARIES[backend.name].notes_for(name, instructions) if library else None,
         load=describe_load(name, made.loaded, emitted),
     )
     return with_models(bundle, lowered, entries, options.share_workspace)

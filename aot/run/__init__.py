@@ -14,6 +14,7 @@ from aot.bundle import Bundle, Entry
 from aot.errors import CompileError, InternalError
 from aot.run.callbacks import Function
 from aot.run.memory import takes_state
+from aot.run.reference import has_reference, with_reference
 from aot.run.result import RunResult
 from aot.run.trace import Tracing
 from aot.target import Target
@@ -84,6 +85,8 @@ def run_bundle(
     entry = entry or bundle.main
     bundle = bundle.model_of(entry)
     place = place_for(bundle.target, where)
+    if bundle.library and place == "host" and has_reference(bundle):
+        bundle = with_reference(bundle)
     require_functions(bundle, place, functions or {})
     if entry.stream:
         require_pushes(place)

@@ -8,7 +8,7 @@ node of the graph, before anything is fused: a library's functions do whole oper
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -38,14 +38,21 @@ class Function:
 @dataclass(frozen=True)
 class Library:
     """A library: what is to be said of it (its releases are those whose functions have the parameters and take the scratch that calls
-    count on), and the rows that decide."""
+    count on), and the rows that decide. check(name, instructions): the file of `LibraryNotes.check`, for a bundle of this name."""
 
     notes: LibraryNotes
     functions: tuple[Function, ...]
+    check: Callable[[str, Sequence[Primitive]], tuple[str, bytes]] | None = None
 
     @property
     def name(self) -> str:
         return self.notes.name
+
+    def notes_for(self, name: str, instructions: Sequence[Primitive]) -> LibraryNotes | None:
+        """What is to be said of it to the user of a bundle; None where the bundle does not call it."""
+        if not library_functions(instructions):
+            return None
+        return self.notes if self.check is None else replace(self.notes, check=self.check(name, instructions))
 
     def row(self, operator: str) -> Function | None:
         return next((row for row in self.functions if row.operator == operator), None)
