@@ -7,15 +7,26 @@ its instructions; what none takes goes to the generic emitter, whose loops LLVM 
 from __future__ import annotations
 
 from aot.backends.layers.endings import separate_endings
+from aot.backends.neon.dot_convolution import claim_convolution, claim_dense
 from aot.lower.fuse import LOWER_PASSES
 from aot.lower.groups import split_groups
-from aot.lower.implementation import Backend
+from aot.lower.implementation import Backend, Kernel
 from aot.lower.narrow import narrow_weights
 from aot.lower.signed import signed_bytes
 
+KERNELS = (
+    Kernel(
+        "convolution by SDOT",
+        claim_convolution,
+        "blocks of pixels times channels, windows read where they lie",
+        ("conv", "depthwise"),
+    ),
+    Kernel("dense by SDOT", claim_dense, "blocks of rows times channels", ("dense",)),
+)
+
 BACKEND = Backend(
     "neon",
-    (),
+    KERNELS,
     default_cpu="cortex-a53",
     summary="our own kernels for Cortex-A with Advanced SIMD, specialised to each layer",
     passes=(

@@ -1,0 +1,149 @@
+"""Convolutions and dense layers of int8 on cores with SDOT: blocks of pixels times channels, read where the windows lie.
+
+Enters: contractions. Leaves: `Implementation`s, or the sentence why not.
+Invariant: a block's pixels are computed from the input only, so that the last block of a line may repeat pixels of the one before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from aot.backends.layers.fused import operands_of
+from aot.backends.layers.operands import Layer, read_layer
+from aot.backends.neon.dot_product import Product
+from aot.backends.neon.ending import Ending
+from aot.backends.neon.simd import Simd
+from aot.backends.neon.windows import Line, Windows
+from aot.graph.ir import DType
+from aot.graph.primitive import Primitive
+from aot.llvm.emission import KernelFunction
+from aot.llvm.types import I32, Value
+from aot.lower.implementation import Cost, Implementation, Rows
+from aot.lower.program import Buffer, Program
+from aot.target import Target
+
+_SHAPES = (
+    (1, 4),
+    (2, 4),
+    (3, 4),
+    (4, 4),
+    (5, 4),
+    (4, 3),
+    (5, 3),
+    (6, 3),
+    (1, 2),
+    (2, 2),
+    (4, 2),
+    (6, 2),
+    (8, 2),
+    (4, 1),
+    (8, 1),
+    (12, 1),
+)
+"""Pixels and vectors of four channels of a block: what 32 registers hold beside pixels and weights."""
+
+
+def claim_convolution(program: Program, instruction: Primitive, target: Target) -> Implementation | str:
+    """Convolutions of any kernel, stride, dilation and padding."""
+    layer = read_layer(program, instruction, target, "conv", "dotprod")
+    if isinstance(layer, str):
+        return layer
+    return _implementation(program, layer, f"conv {layer.geometry.kernel[0]}x{layer.geometry.kernel[1]}")
+
+
+def claim_dense(program: Program, instruction: Primitive, target: Target) -> Implementation | str:
+    """Fully connected layers on any number of rows: a 1x1 convolution whose pixels are the rows."""
+    layer = read_layer(program, instruction, target, "dense", "dotprod")
+    return layer if isinstance(layer, str) else _implementation(program, layer, "dense")
+
+
+def _implementation(program: Program, layer: Layer, kernel: str) -> Implementation | str:
+    if layer.split.rest is not None:
+        return "something is fused behind it"
+    plan = _Plan(layer)
+    instruction = layer.instruction
+    data = plan.product.table(layer.weights)
+    table = Buffer(f"{instruction.out}.packed", DType.INT32, data.shape, "constant", data=data, align=4)
+    reads, constants = operands_of(program, instruction, layer.split.rest)
+    product = plan.product
+    how = "in a ring of padded rows" if plan.windows.padded else "as one line" if plan.windows.flat else "in place"
+    return Implementation(
+        kernel=kernel,
+        instruction=instruction,
+        reads=reads,
+        writes=(instruction.out,),
+        constants=(table, *constants),
+        emit=lambda function: _emit(function, plan, table.name),
+        scratch_nbytes=plan.windows.scratch_nbytes,
+        rows=Rows(layer.geometry.output[1], 1, images=layer.geometry.output[0]),
+        style="ordered",
+        notes=(product.ending.note(), f"{product.pixels} pixels x {4 * product.vectors} channels by SDOT, pixels are read {how}"),
+        cost=plan.cost,
+    )
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """All decisions for one layer: the block is that of the fewest instructions."""
+
+    layer: Layer
+    windows: Windows = field(init=False)
+    product: Product = field(init=False)
+
+    def __post_init__(self) -> None:
+        layer = self.layer
+        windows, ending = Windows.of(layer, True), Ending.of(layer)
+        object.__setattr__(self, "windows", windows)
+        channels = len(layer.bias)
+        some = [(min(pixels, windows.least), vectors) for pixels, vectors in _SHAPES if 4 * vectors < channels + 4]
+        found = [Product(ending, windows.runs, windows.step, channels, *shape, layer.out.pixel) for shape in sorted(set(some))]
+        object.__setattr__(self, "product", min(found, key=self._instructions))
+
+    def _instructions(self, product: Product) -> float:
+        images, rows, columns, _ = self.layer.geometry.output
+        lines, length = (images, rows * columns) if self.windows.flat else (images * rows, columns)
+        return lines * (8 + -(-length // product.pixels) * product.instructions)
+
+    @property
+    def cost(self) -> Cost:
+        """Counted on the code."""
+        return Cost(round(20 + self.windows.instructions + self._instructions(self.product)), 400)
+
+
+def _emit(function: KernelFunction, plan: _Plan, table_name: str) -> None:
+    layer, product, simd, builder = plan.layer, plan.product, Simd(function), function.builder
+    source, target = function.pointer(layer.instruction.left.buffer), function.pointer(layer.instruction.out)
+    table, pixel, pixels = function.pointer(table_name), layer.out.pixel, product.pixels
+
+    def line(one: Line) -> None:
+        image, row = builder.mul(one.image, I32(layer.out.image)), builder.mul(one.row, I32(layer.out.row))
+        out = simd.at(target, builder.add(builder.add(image, row), I32(layer.out.offset)))
+
+        def block(x: Value) -> None:
+            rows = [simd.at(each, builder.mul(x, I32(product.step))) for each in one.rows]
+            product.emit(simd, rows, simd.at(out, builder.mul(x, I32(pixel))), table)
+
+        if isinstance(one.count, int) and one.count == pixels:
+            product.emit(simd, one.rows, out, table)
+        elif isinstance(one.count, int) and one.count % pixels == 0:
+            with function.loop(0, one.count, pixels) as x:
+                block(x)
+        else:
+            _overlapping(simd, one.count, pixels, block)
+
+    plan.windows.emit(simd, source, function.scratch, (function.y0, function.y1), line)
+
+
+def _overlapping(simd: Simd, count: int | Value, pixels: int, block: Callable[[Value], None]) -> None:
+    """`block(x)` for blocks of pixels that cover `count`, at least one block; the last one is moved back so that it ends with them."""
+    builder, function = simd.builder, simd.function
+    if isinstance(count, int):
+        turns, last = I32(-(-count // pixels)), I32(count - pixels)
+    else:
+        turns, last = builder.udiv(builder.add(count, I32(pixels - 1)), I32(pixels)), builder.sub(count, I32(pixels))
+    with function.carried_loop(0, turns, [I32(0)]) as carried:
+        x = carried.values[0]
+        block(x)
+        further = builder.add(x, I32(pixels))
+        carried.next = (builder.select(builder.icmp_signed("<", further, last), further, last),)

@@ -1,0 +1,251 @@
+"""Blocks of some pixels times 4, 8, 12 or 16 channels by SDOT: four products of int8 a lane, four channels a vector.
+
+Enters: pointers to windows (`windows.py`), a pointer into the table. Leaves: vectors of four sums for each pixel.
+Invariant: only bytes of the pixels' windows, and what lies between them, are read (and up to 3 bytes behind runs of less than 4).
+
+The table has, for each block of channels: what sums start from; then for each quad of a window's bytes, and each vector of channels, 4
+channels x 4 bytes; then the ending's columns. The last quad of a run whose length is no multiple of 4 begins earlier, with weights
+of zero for bytes that were multiplied already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+from llvmlite import ir
+
+from aot.backends.neon.ending import Ending
+from aot.backends.neon.simd import BYTES16, WORDS2, WORDS4, Simd
+from aot.backends.neon.windows import QUAD, Run
+from aot.llvm.types import I32, Value
+
+LANES, CHUNK = 4, 16
+_MOST = 2600  # SDOTs that are written out; more are looped over
+_TURN = 64  # bytes of a run that a turn of such a loop takes
+_REGISTERS = 32
+
+
+class Quad(NamedTuple):
+    """Four bytes of a window's row. known: how many of them earlier quads have multiplied."""
+
+    row: int
+    offset: int
+    known: int
+
+
+@dataclass(frozen=True)
+class Block:
+    """pixels x vectors * 4 channels. runs: of a window; step: bytes between pixels."""
+
+    runs: tuple[Run, ...]
+    step: int
+    pixels: int
+    vectors: int
+
+    @property
+    def quads(self) -> tuple[Quad, ...]:
+        return tuple(quad for run in self.runs for quad in _quads(run))
+
+    @property
+    def is_looped(self) -> bool:
+        return len(self.quads) * self.pixels * self.vectors > _MOST
+
+    @property
+    def instructions(self) -> float:
+        """Of the products: SDOTs and loads, about."""
+        quads = len(self.quads)
+        sources = self.pixels * sum(max(1.0, run.nbytes / CHUNK) * min(1.0, self.step / run.nbytes) for run in self.runs)
+        return quads * self.pixels * self.vectors + quads * -(-self.vectors // 4) + sources + self.is_looped * quads / 4
+
+    def weights(self, weights: np.ndarray) -> np.ndarray:
+        """(4 * vectors, KH, KW, Ci), a block's channels -> bytes as this block reads them. Windows are as `runs` has them."""
+        flat = weights.reshape(len(weights), -1).astype(np.int8)
+        packed, start = [], 0
+        for run in self.runs:
+            part = flat[:, start : start + run.nbytes]
+            start += run.nbytes
+            for quad in _quads(run):
+                at = quad.offset - run.offset
+                four = np.zeros((len(flat), QUAD), np.int8)
+                taken = part[:, at + quad.known : at + QUAD]
+                four[:, quad.known : quad.known + taken.shape[1]] = taken
+                packed.append(four)
+        return np.concatenate([four.reshape(-1) for four in packed])
+
+    def emit(self, simd: Simd, rows: Sequence[Value], table: Value) -> tuple[list[list[Value]], Value]:
+        """The sums, by pixel and vector, and the pointer behind the weights."""
+        start, table = simd.stream(table, WORDS4, self.vectors)
+        sums = [list(start) for _ in range(self.pixels)]
+        if not self.is_looped:
+            return sums, _Products(self, simd, rows).add(sums, self.quads, table)
+        for run in self.runs:
+            sums, table = self._looped(simd, rows[run.row], run, sums, table)
+        return sums, table
+
+    def _looped(self, simd: Simd, row: Value, run: Run, sums: list[list[Value]], table: Value) -> tuple[list[list[Value]], Value]:
+        """The products of one run: `_TURN` bytes in a turn, then what is left."""
+        quads, turns, pointer = list(_quads(run)), run.nbytes // _TURN, simd.at(row, run.offset)
+        if turns > 1:
+            initial = [pointer, table, *(one for pixel in sums for one in pixel)]
+            with simd.function.carried_loop(0, turns, initial) as carried:
+                pointer, table, *flat = carried.values
+                sums = [list(flat[at : at + self.vectors]) for at in range(0, len(flat), self.vectors)]
+                turn = [Quad(0, at, 0) for at in range(0, _TURN, QUAD)]
+                table = _Products(self, simd, [pointer]).add(sums, turn, table)
+                carried.next = (simd.at(pointer, _TURN), table, *(one for pixel in sums for one in pixel))
+            pointer, table, *flat = carried.results
+            sums = [list(flat[at : at + self.vectors]) for at in range(0, len(flat), self.vectors)]
+        else:
+            turns = 0
+        done = turns * _TURN
+        left = [
+            Quad(0, quad.offset - run.offset - done, quad.known) for quad in quads if quad.offset - run.offset >= done or quad.known
+        ]
+        return sums, _Products(self, simd, [pointer]).add(sums, left, table)
+
+
+def _quads(run: Run) -> Iterator[Quad]:
+    for at in range(0, run.nbytes, QUAD):
+        first = min(at, max(run.nbytes - QUAD, 0))
+        yield Quad(run.row, run.offset + first, at - first)
+
+
+@dataclass
+class _Products:
+    """Emits SDOTs quad by quad. Vectors of pixels are kept as long as registers last, because several quads and pixels share them."""
+
+    block: Block
+    simd: Simd
+    rows: Sequence[Value]
+    loaded: dict[tuple[int, int], tuple[Value, int]] = field(default_factory=dict)
+
+    def add(self, sums: list[list[Value]], quads: Sequence[Quad], table: Value) -> Value:
+        """Take quads into the sums, in place; the pointer behind their weights."""
+        block, simd = self.block, self.simd
+        ends = self._ends(quads)
+        at = 0
+        while at < len(quads):
+            some = 4 // block.vectors if block.vectors in (1, 2) else 1
+            several = quads[at : at + some]
+            weights, table = simd.stream(table, BYTES16, block.vectors * len(several))
+            for number, quad in enumerate(several):
+                for pixel in range(block.pixels):
+                    bytes = self._lane(quad.row, pixel * block.step + quad.offset, ends[quad.row])
+                    for vector in range(block.vectors):
+                        weight = weights[number * block.vectors + vector]
+                        sums[pixel][vector] = simd.sdot(sums[pixel][vector], weight, bytes)
+            at += some
+        return table
+
+    def _ends(self, quads: Sequence[Quad]) -> dict[int, int]:
+        """For each row how far the pixels' quads reach."""
+        last = (self.block.pixels - 1) * self.block.step + QUAD
+        return {row: last + max(quad.offset for quad in quads if quad.row == row) for row in {quad.row for quad in quads}}
+
+    def _lane(self, row: int, offset: int, end: int) -> Value:
+        """The four bytes at an offset of a row, four times."""
+        simd = self.simd
+        for (there, first), (vector, nbytes) in self.loaded.items():
+            if there == row and first <= offset and offset + QUAD <= first + nbytes and (offset - first) % QUAD == 0:
+                return self._dup(vector, (offset - first) // QUAD)
+        nbytes = next(size for size in (CHUNK, 8, QUAD) if offset + size <= end or size == QUAD)
+        if nbytes == QUAD:
+            word = simd.load(self.rows[row], I32, offset)
+            vector = simd.builder.insert_element(ir.Constant(WORDS4, ir.Undefined), word, I32(0))
+        else:
+            vector = simd.load(self.rows[row], WORDS4 if nbytes == CHUNK else WORDS2, offset)
+        budget = _REGISTERS - self.block.pixels * self.block.vectors - max(4, self.block.vectors)
+        while len(self.loaded) >= max(1, budget):
+            del self.loaded[next(iter(self.loaded))]
+        self.loaded[row, offset] = vector, nbytes
+        return self._dup(vector, 0)
+
+    def _dup(self, vector: Value, lane: int) -> Value:
+        return self.simd.cast(self.simd.take(vector, [lane] * LANES), BYTES16)
+
+
+@dataclass(frozen=True)
+class Product:
+    """All channels of a layer for lines of pixels. channels: (4 * vectors of a block, how many blocks), largest first."""
+
+    ending: Ending
+    runs: tuple[Run, ...]
+    step: int
+    channels: int
+    pixels: int
+    vectors: int
+    out_step: int
+
+    @property
+    def blocks(self) -> tuple[tuple[Block, int], ...]:
+        """Blocks of channels, and how many of each follow each other."""
+        whole, left = divmod(self.channels, LANES * self.vectors)
+        found = [(self.vectors, whole)] if whole else []
+        found += [(-(-left // LANES), 1)] if left else []
+        return tuple((Block(self.runs, self.step, self.pixels, vectors), count) for vectors, count in found)
+
+    @property
+    def instructions(self) -> float:
+        """Of one block of pixels and all channels."""
+        found = 6.0
+        for block, count in self.blocks:
+            vectors = block.pixels * block.vectors
+            each = block.instructions + vectors * (1.25 + self.ending.instructions) + self.ending.columns * block.vectors / 4
+            found += count * (each + 3 + block.pixels * (1 if block.vectors == 4 else 1.5))
+        return found
+
+    def table(self, weights: np.ndarray) -> np.ndarray:
+        """int32: (Co, KH, KW, Ci) weights and the ending's numbers, in the order of reading."""
+        parts, first = [], 0
+        for block, count in self.blocks:
+            wide = LANES * block.vectors
+            for _ in range(count):
+                numbers = self.ending.packed(range(first, first + wide))
+                own = np.zeros((wide, *weights.shape[1:]), np.int64)
+                some = weights[first : first + wide]
+                own[: len(some)] = some
+                parts += [numbers[0], block.weights(own).view(np.int32), numbers[1:].reshape(-1)]
+                first += wide
+        return np.concatenate(parts)
+
+    def emit(self, simd: Simd, rows: Sequence[Value], out: Value, table: Value) -> None:
+        """One block of pixels: all channels, stored from `out` on."""
+        channel = 0
+        for block, count in self.blocks:
+            wide = LANES * block.vectors
+            if count == 1:
+                table = self._channels(simd, block, rows, out, table, min(wide, self.channels - channel))
+            else:
+                with simd.function.carried_loop(0, count, [table, out]) as carried:
+                    following = self._channels(simd, block, rows, carried.values[1], carried.values[0], wide)
+                    carried.next = following, simd.at(carried.values[1], wide)
+                table, out = carried.results
+                channel += wide * count
+                continue
+            out, channel = simd.at(out, wide), channel + wide
+
+    def _channels(self, simd: Simd, block: Block, rows: Sequence[Value], out: Value, table: Value, count: int) -> Value:
+        """One block of channels, `count` of which are the layer's."""
+        sums, table = block.emit(simd, rows, table)
+        columns, table = simd.stream(table, WORDS4, self.ending.columns * block.vectors)
+        by_vector = [columns[vector :: block.vectors] for vector in range(block.vectors)]
+        places = [(pixel, vector) for pixel in range(block.pixels) for vector in range(block.vectors)]
+        whole = self.out_step == count == LANES * block.vectors
+        rows_of = [places] if whole else [places[at : at + block.vectors] for at in range(0, len(places), block.vectors)]
+        for one in rows_of:
+            while one:
+                group, one = _first(one)
+                found = self.ending.finish(simd, [sums[pixel][vector] for pixel, vector in group], [by_vector[v] for _, v in group])
+                pixel, vector = group[0]
+                nbytes = LANES * len(group) if whole else min(LANES * len(group), count - LANES * vector)
+                simd.store_lanes(found, out, nbytes, pixel * self.out_step + LANES * vector)
+        return table
+
+
+def _first(places: list[tuple[int, int]]) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+    """As many as an ending takes at once, and the others."""
+    some = next(size for size in (4, 2, 1) if size <= len(places))
+    return places[:some], places[some:]
