@@ -162,6 +162,11 @@ def _entry_view(bundle: Bundle, model: Bundle, entry: Entry) -> dict[str, Any]:
     if entry.paging:
         what = f"read brings {entry.paging.read_nbytes} bytes of weights in {entry.paging.calls} calls"
         comments.append(f"{what}; it is passed ctx, which may be anything.")
+    if entry.threads > 1:
+        comments += [
+            f"parallel_for: calls body(arg, part) once for each part below parts (at most {entry.threads}), in any order and on any threads, and",
+            "returns when all have returned; it is passed pool, which may be anything. Null: the entry makes all parts itself.",
+        ]
     if bundle.functions or bundle.library:
         macro = "CUSTOM" if bundle.functions else "LIBRARY"
         lost = f"outputs and state (call {model.name}_init)" if entry.state_nbytes else "outputs"
@@ -181,6 +186,7 @@ def _entry_view(bundle: Bundle, model: Bundle, entry: Entry) -> dict[str, Any]:
         "comments": comments,
         "stream": entry.stream,
         "paging": entry.paging,
+        "threads": entry.threads,
         "begin": [*spaces, *rest],
         "push": [*spaces, f"const {ports[0]['c_type']} *rows", "uint32_t n", *rest] if entry.stream else [],
     }
@@ -318,10 +324,11 @@ def _describe_entry(entry: Entry) -> dict[str, Any]:
         "memory": describe_memory(entry.memory) if entry.memory is not None else None,
         "inputs": [_describe_port(port) for port in entry.inputs],
         "outputs": [_describe_port(port) for port in entry.outputs],
-        "layers": [_describe_layer(layer) for layer in entry.layers],
+        "layers": [_describe_layer(layer, entry.threads) for layer in entry.layers],
         "buffers": _describe_buffers(entry),
         "stream": _describe_stream(entry),
         **_describe_paging(entry),
+        **({"threads": entry.threads} if entry.threads > 1 else {}),
     }
 
 
@@ -411,7 +418,7 @@ def _describe_port(port: Port) -> dict[str, Any]:
     }
 
 
-def _describe_layer(layer: Layer) -> dict[str, Any]:
+def _describe_layer(layer: Layer, threads: int) -> dict[str, Any]:
     return {
         "symbol": layer.symbol,
         "kernel": layer.kernel,
@@ -424,6 +431,7 @@ def _describe_layer(layer: Layer) -> dict[str, Any]:
         "notes": list(layer.notes),
         "declined": [{"kernel": kernel, "why": why} for kernel, why in layer.declined],
         "variants": [_describe_variant(variant) for variant in layer.variants],
+        **({"parts": layer.parts, "why_whole": layer.why_whole} if threads > 1 else {}),
     }
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from aot.graph.ir import DType, Node, Quantisation, Shape
-from aot.pointers import Pointer, ordered, reader, state, weights, workspaces
+from aot.pointers import Pointer, ordered, reader, state, weights, workers, workspaces
 
 if TYPE_CHECKING:
     from aot.lower.loaded import Loaded
@@ -59,7 +59,8 @@ class Variant:
 class Layer:
     """One step's kernel function: `symbol` is its local symbol in the object; `nodes` are numbers of model nodes it computes.
 
-    variants: what there was to choose from, where there was a choice.
+    variants: what there was to choose from, where there was a choice. parts: how many calls make its rows, which may run at once; why_whole:
+    why it is not divided, where layers are.
     """
 
     symbol: str
@@ -73,6 +74,8 @@ class Layer:
     notes: tuple[str, ...] = ()
     declined: tuple[tuple[str, str], ...] = ()
     variants: tuple[Variant, ...] = ()
+    parts: int = 1
+    why_whole: str = ""
 
 
 @dataclass(frozen=True)
@@ -118,14 +121,15 @@ class Load:
 class Entry:
     """A function of the bundle.
 
-    `int SYMBOL(inputs..., outputs..., void *workspace[, void *state][, const void *weights][, read, ctx])`; inputs and outputs are absent with
-    `--io workspace`, the state where `state_nbytes` is 0. The one that `initialises` is `int SYMBOL(void *state[, const void *weights])`.
+    `int SYMBOL(inputs..., outputs..., void *workspace[, void *state][, const void *weights][, read, ctx][, parallel_for, pool])`;
+    inputs and outputs are absent with `--io workspace`, the state where `state_nbytes` is 0. The one that `initialises` is
+    `int SYMBOL(void *state[, const void *weights])`.
     Returns 0; -1 for a null pointer; -2 for a misaligned one, before anything is touched; -3 at once if a function of the firmware
     failed. `nodes` are the model's, as read. memory: what its workspace is needed for; it numbers `layers`. stream: its functions instead,
     where the input comes row by row; `symbol` is `PUSH` then. paging: how its weights come, where they are read page by page through
     `int read(void *ctx, uint32_t offset, uint32_t size, void *dst)`; after another answer than 0 it returns -5 at once. regions: the
     memories that the workspace is in, if there are several: there is a pointer to each of them instead. loaded: the constants that are in
-    one of them.
+    one of them. threads: in how many parts layers are divided at most; where there are several, `parallel_for` runs them.
     """
 
     symbol: str
@@ -147,6 +151,7 @@ class Entry:
     paging: Paging | None = None
     regions: tuple[Region, ...] = ()
     loaded: Loaded | None = None
+    threads: int = 1
 
     @property
     def prefix(self) -> str:
@@ -230,7 +235,9 @@ class Bundle:
         """What an entry is passed besides its inputs and outputs, in order."""
         kept = (state(entry.state_nbytes, entry.state_align),) if entry.state_nbytes else ()
         constants = () if self.weights is None else (weights(len(self.weights), self.weights_align),)
-        return ordered((*entry.workspaces, *kept, *constants, *(reader() if entry.paging else ())))
+        return ordered(
+            (*entry.workspaces, *kept, *constants, *(reader() if entry.paging else ()), *(workers() if entry.threads > 1 else ()))
+        )
 
     @property
     def streams(self) -> bool:

@@ -19,6 +19,7 @@ from aot.llvm.stream import steps_function
 from aot.lower.implementation import request_of
 from aot.lower.memory import memory_of
 from aot.lower.pages import page_nbytes
+from aot.lower.parts import why_whole
 from aot.lower.pushed import pushed_buffer
 from aot.lower.rows import row_count, row_nbytes
 
@@ -38,7 +39,7 @@ def describe_entry(source: EntrySource, emitted: EmittedObject, nodes: tuple[Nod
     plan = source.plan
     schedule_ = plan.schedule
     layers = tuple(
-        describe_layer(nodes, schedule_.program, schedule_.choices[position], symbol)
+        describe_layer(nodes, schedule_.program, schedule_.choices[position], symbol, schedule_.threads)
         for position, symbol in zip(schedule_.kernel_positions, emitted.layer_symbols[source.symbol], strict=True)
     )
     stream = _stream(source)
@@ -62,6 +63,7 @@ def describe_entry(source: EntrySource, emitted: EmittedObject, nodes: tuple[Nod
         paging=_paging(plan),
         regions=plan.regions,
         loaded=source.loaded,
+        threads=schedule_.threads,
     )
 
 
@@ -107,7 +109,7 @@ def _stream(source: EntrySource) -> Stream | None:
     return Stream(begin, push, end, steps_function(source.prefix), row_count(image), row_nbytes(image))
 
 
-def describe_layer(nodes: tuple[Node, ...], program: Program, choice: Choice, symbol: str = "") -> Layer:
+def describe_layer(nodes: tuple[Node, ...], program: Program, choice: Choice, symbol: str = "", threads: int = 1) -> Layer:
     """What there is to say about a layer; the model's nodes give it its operators."""
     chosen = choice.implementation
     names = {node.index: node.op for node in nodes}
@@ -123,6 +125,8 @@ def describe_layer(nodes: tuple[Node, ...], program: Program, choice: Choice, sy
         notes=chosen.notes,
         declined=choice.declined,
         variants=tuple(_variant(one, why) for one, why in choice.variants),
+        parts=chosen.parts,
+        why_whole=why_whole(program, chosen) if chosen.parts == 1 < threads else "",
     )
 
 

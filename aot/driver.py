@@ -45,8 +45,8 @@ from aot.lower.tradeoff import OPTIMIZE, Goal, Optimize
 from aot.models import names_of, read_files, require_distinct, require_distinct_regions, with_models
 from aot.names import choose, require_regions, unique_identifiers
 from aot.paging import require_pages
-from aot.planning import offers, plan_program, plan_programs
-from aot.pointers import reader
+from aot.planning import offers, plan_program, plan_programs, require_threads
+from aot.pointers import reader, workers
 from aot.target import Target, host_target, is_packaged, load_target, triple_target
 
 Observer = Callable[[str, object], None]
@@ -71,6 +71,7 @@ class Options:
     stream_input: the input comes row by row (`NAME_begin`, `NAME_push_rows`, `NAME_end` instead of `NAME_run`), and is not stored as a whole.
     regions: sizes in bytes of the memories that the workspace is in, by name, the fastest first: entries take a pointer to each of them.
     weights_in: the region that constants are copied into before the first run, those that are read most, as many as fit.
+    threads: layers are divided in so many parts, which a function of the caller's may run at once.
     expose: every intermediate buffer becomes a further output (for finding the layer that differs).
     """
 
@@ -95,6 +96,7 @@ class Options:
     page_weights_nbytes: int | None = None
     regions: Mapping[str, int] = field(default_factory=dict)
     weights_in: str | None = None
+    threads: int = 1
     expose: bool = False
 
 
@@ -138,6 +140,7 @@ def compile(
     if options.stream_input and options.kernels == "library":
         raise CompileError("--stream-input is for --kernels native: functions of a library need the whole image")
     require_pages(options)
+    require_threads(options)
     require_functions(options.custom)
     require_regions(options.regions)
     if options.weights_in is not None:
@@ -259,7 +262,7 @@ def entry_sources(
         plan = next(plans)
         sources.append(EntrySource(symbol, plan, *ports(plan.schedule.program, plan, target, options), state, loaded=loaded))
     if state.nbytes:
-        plain = replace(options, regions={}, page_weights_nbytes=None)
+        plain = replace(options, regions={}, page_weights_nbytes=None, threads=1)
         first = plan_program(initial_program(state), target, backend, plain, lambda stage, result: None)
         laid_out = replace(state, offsets={"state": 0})
         sources.append(EntrySource(f"{lowered.name}_init", first, (), (), laid_out, initialises=True))
@@ -399,7 +402,8 @@ def ports(program: Program, plan: Plan, target: Target, options: Options) -> tup
     buffers = [program[name] for name in (*program.inputs, *program.outputs)]
     roles = ["input"] * len(program.inputs) + ["output"] * len(program.outputs)
     texts = [re.sub(r":0$", "", buffer.label) or role for buffer, role in zip(buffers, roles, strict=True)]
-    taken = [*options.regions, *(pointer.name for pointer in reader() if options.page_weights_nbytes is not None)]
+    callers = (*reader() * (options.page_weights_nbytes is not None), *workers() * (options.threads > 1))
+    taken = [*options.regions, *(pointer.name for pointer in callers)]
     made = []
     for name, buffer in zip(unique_identifiers(texts, "tensor", taken), buffers, strict=True):
         placed = in_workspace(program[program.storage(buffer.name)], options.io)

@@ -22,6 +22,7 @@ from aot.lower.division import SMALL_NBYTES, Wish, divide, least_peak, points
 from aot.lower.implementation import Choice, Implementation
 from aot.lower.memory import Held, crowd, memory_of
 from aot.lower.moves import Mover, with_moves
+from aot.lower.parts import split_fields
 from aot.lower.place import plan as place
 from aot.lower.plan import Window
 from aot.lower.pushed import pulled, require_late_outputs
@@ -41,6 +42,7 @@ from aot.lower.select import (
 )
 from aot.lower.tradeoff import Goal
 from aot.paging import fit_window
+from aot.pointers import workers
 
 if TYPE_CHECKING:
     from aot.driver import Observer, Options
@@ -59,7 +61,19 @@ _WORTH = 0.95
 def divides(options: Options) -> bool:
     """Whether layers may run by rows."""
     wanted = options.optimize in ("balanced", "ram") or limit_nbytes(options) is not None or options.stream_input
-    return wanted and options.kernels != "library" and not options.expose
+    return wanted and options.kernels != "library" and not options.expose and options.threads == 1
+
+
+def require_threads(options: Options) -> None:
+    """CompileError for what can't be combined with --threads."""
+    if options.threads < 1:
+        raise CompileError(f"--threads {options.threads} is not a number of threads")
+    if options.threads > 1 and (taken := options.regions.keys() & {pointer.name for pointer in workers()}):
+        raise CompileError(f"--region {min(taken)}: an entry has a parameter of this name", hint="give the region another name")
+    for option, wanted in (("--stream-input", options.stream_input), ("--optimize ram", options.optimize == "ram")):
+        if wanted and options.threads > 1:
+            what = "makes a few rows of a layer after a few of another"
+            raise CompileError(f"--threads divides the rows of one layer, and {option} {what}", hint="leave out one of the two")
 
 
 def _is_slight(options: Options) -> bool:
@@ -147,6 +161,7 @@ def offers(programs: Sequence[Program], backends: Sequence[Backend], target: Tar
     if (window := options.page_weights_nbytes) is not None:
         found = [fit_window(*each, target, window) for each in zip(programs, every, backends, strict=True)]
         programs, every = [program for program, _ in found], [fields for _, fields in found]
+    every = [split_fields(program, found, options.threads) for program, found in zip(programs, every, strict=True)]
     usual = [offer(program, found, options) for program, found in zip(programs, every, strict=True)]
     limit = constants_limit(programs, target) if options.optimize in ("balanced", "ram") else None
     movers = [Mover(move, partial(_again, backend, target)) for backend in backends]
@@ -203,6 +218,7 @@ def _in_regions(whole: Plan, options: Options, offered: tuple[Field, ...]) -> Pl
 def layer_by_layer(program: Program, choices: tuple[Choice, ...], options: Options, observe: Observer) -> Plan:
     """The plan in which every layer runs whole, but for one that takes the rows of an input as they come."""
     scheduled = schedule(program, choices, io=options.io, inplace=options.inplace)
+    scheduled = replace(scheduled, threads=options.threads)
     scheduled = pulled(scheduled) if options.stream_input else scheduled
     if options.page_weights_nbytes is not None:
         window = Window(options.page_weights_nbytes, is_thrifty=options.optimize == "ram")

@@ -16,11 +16,13 @@ if TYPE_CHECKING:
     from aot.lower.loaded import Loaded
     from aot.lower.plan import Region
 
-Role = Literal["workspace", "state", "weights", "read", "context"]
+Role = Literal["workspace", "state", "weights", "read", "context", "parallel", "pool"]
 """workspace: of any content before and after a run. state: kept between runs. weights: read only. read: a function that reads weights;
-context: what it is passed."""
+context: what it is passed. parallel: a function that runs the parts of a layer; pool: what it is passed."""
 READER = "int (*read)(void *ctx, uint32_t offset, uint32_t size, void *dst)"
 """The function that reads weights, as a parameter in C."""
+PARALLEL_FOR = "void (*parallel_for)(void *pool, uint32_t parts, void (*body)(void *arg, uint32_t part), void *arg)"
+"""The function that runs the parts of a layer, as a parameter in C."""
 
 
 @dataclass(frozen=True)
@@ -35,8 +37,8 @@ class Pointer:
     @property
     def declaration(self) -> str:
         """The parameter in C."""
-        if self.role == "read":
-            return READER
+        if self.role in ("read", "parallel"):
+            return READER if self.role == "read" else PARALLEL_FOR
         return f"{'const ' if self.role == 'weights' else ''}void *{self.name}"
 
 
@@ -65,7 +67,12 @@ def reader() -> tuple[Pointer, Pointer]:
     return Pointer("read", 1, 1, "read"), Pointer("ctx", 0, 1, "context")
 
 
+def workers() -> tuple[Pointer, Pointer]:
+    """The function that runs the parts of a layer, and what it is passed; both may be anything, null included."""
+    return Pointer("parallel_for", 0, 1, "parallel"), Pointer("pool", 0, 1, "pool")
+
+
 def ordered(pointers: Sequence[Pointer]) -> tuple[Pointer, ...]:
-    """The pointers of an entry as its parameters are: workspaces, the state, the weights, or what reads them."""
-    roles: tuple[Role, ...] = ("workspace", "state", "weights", "read", "context")
+    """The pointers of an entry as its parameters are: workspaces, the state, the weights, or what reads them, what runs parts."""
+    roles: tuple[Role, ...] = ("workspace", "state", "weights", "read", "context", "parallel", "pool")
     return tuple(sorted(pointers, key=lambda pointer: roles.index(pointer.role)))

@@ -147,6 +147,14 @@ def compile_options(function: Callable[..., Any]) -> Callable[..., Any]:
             type=Size(1),
             help="Weights come in pages through a function of the firmware's, at most SIZE bytes (16K, 1M) at once.",
         ),
+        click.option(
+            "--threads",
+            metavar="N",
+            type=WholeNumber(1, "threads"),
+            default=1,
+            show_default=True,
+            help="Divide the rows of large layers in N parts, which a function of the caller's may run at once.",
+        ),
         click.option("--pic", is_flag=True, help="Position-independent code."),
         click.option(
             "--no-fuse",
@@ -224,6 +232,7 @@ class Request:
     weights_in: str | None
     stream_input: bool
     page_weights: int | None
+    threads: int
     pic: bool
     fuse: bool
     inplace: bool
@@ -254,6 +263,7 @@ class Request:
             weights_in=self.weights_in,
             stream_input=self.stream_input,
             page_weights_nbytes=self.page_weights,
+            threads=self.threads,
             position_independent=self.pic,
             fuse=self.fuse,
             inplace=self.inplace,

@@ -94,6 +94,9 @@ def print_bundle(bundle: Bundle, paths: Sequence[Path]) -> None:
         if entry.memory is not None and entry.memory.peak is not None:
             say(f"{entry.symbol}: workspace {memory_text(entry.memory, entry.layers)}")
             say(f"{entry.symbol}: layers {entry.memory.segments}")
+        if entry.threads > 1:
+            divided = sum(layer.parts > 1 for layer in entry.layers)
+            say(f"{entry.symbol}: {divided} of {len(entry.layers)} layers in up to {entry.threads} parts, for parallel_for to run")
     for function in bundle.functions:
         say(f"the firmware provides int {function}(const aot_custom_call *call)")
     if (notes := bundle.library_notes) is not None and bundle.library:
@@ -209,4 +212,5 @@ def _why(layer: Layer, node: Node) -> str:
         [f"{kernel}: {reason}" for kernel, reason in dict.fromkeys(layer.declined)] if layer.kernel.startswith("generic") else []
     )
     together = [f"in one loop with node{'s' if len(fused) > 1 else ''} {', '.join(fused)}"] if fused else []
-    return "; ".join([*declined, *together, *layer.notes])
+    divided = [f"in {layer.parts} parts"] if layer.parts > 1 else [f"in one part: {layer.why_whole}"] if layer.why_whole else []
+    return "; ".join([*declined, *together, *layer.notes, *divided])

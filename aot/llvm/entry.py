@@ -1,7 +1,8 @@
 """The entry function: checks the caller's pointers, then calls each step's kernel with addresses that are constants plus a pointer.
 
 Enters: an entry's source, its layout, the kernels' symbols. Leaves: the function
-`int SYMBOL(inputs..., outputs..., void *workspace[, void *state][, const void *weights][, int (*read)(...), void *ctx])`.
+`int SYMBOL(inputs..., outputs..., void *workspace[, void *state][, const void *weights][, int (*read)(...), void *ctx]
+[, void (*parallel_for)(...), void *pool])`.
 Invariant: nothing is read or written before all checks have passed; after a kernel that failed nothing more is.
 """
 
@@ -9,7 +10,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from llvmlite import ir
@@ -17,8 +17,10 @@ from llvmlite import ir
 from aot.errors import InternalError
 from aot.graph.primitive import Control
 from aot.llvm.constants import Pool, offset_pointer
+from aot.llvm.emission import kernel_type
+from aot.llvm.parallel import Parallel
 from aot.llvm.runs import PAUSE, Numbers, Run, emit_run, find_run
-from aot.llvm.types import I8, I32, POINTER, Builder, Value, known_integer
+from aot.llvm.types import I8, I32, POINTER, Builder, Callee, Value, known_integer
 from aot.lower.blocks import blocks, ends
 from aot.lower.implementation import request_of
 
@@ -87,18 +89,6 @@ def return_if(builder: Builder, condition: Value, code: int) -> None:
         builder.ret(I32(code))
 
 
-@dataclass(frozen=True)
-class _Callee:
-    """A pointer that is called as a function of this type: llvmlite takes none without."""
-
-    pointer: Value
-    function_type: ir.FunctionType
-    type: ir.PointerType = POINTER
-
-    def get_reference(self) -> str:
-        return self.pointer.get_reference()
-
-
 class Arguments:
     """Addresses of buffers inside an entry."""
 
@@ -108,6 +98,16 @@ class Arguments:
         self.pointers |= memories(parameters)
         self.turns: list[Value] = []
         self.numbers = Numbers(builder)
+        self.parallel = self._parallel()
+
+    def _parallel(self) -> Parallel | None:
+        """What has the parts of layers run, if there are any."""
+        divided = [one for one in self.layout.implementations.values() if one.parts > 1]
+        if not divided:
+            return None
+        pointers = max(len(kernel_type(one).args) - 2 for one in divided)
+        given = self.pointers["parallel_for"], self.pointers["pool"]
+        return Parallel(self.builder, self.pool.name, pointers, self.layout.pointer_bits // 8, *given)
 
     def call(self, kernel: ir.Function, steps: Sequence[Step], number: Value) -> None:
         """Call the kernel for one of these steps of its layer."""
@@ -115,6 +115,9 @@ class Arguments:
         arguments = [self._address(places, number) for places in zip(*map(self.layout.arguments, steps), strict=True)]
         scratch = [arguments.pop()] if implementation.scratch_nbytes else []
         constants = [self._constant(constant, steps[0].position) for constant in implementation.constants]
+        if implementation.parts > 1 and self.parallel is not None:
+            self.parallel.call(kernel, implementation, [*arguments, *constants, *scratch])
+            return
         rows = [self.numbers.at(values, number) for values in _rows(steps)]
         result = self.builder.call(kernel, [*arguments, *constants, *scratch, *rows])
         if result.type == I32:
@@ -130,7 +133,7 @@ class Arguments:
         if request.position is not None:
             offset, nbytes = self.pool.page(self.layout.plan.schedule.choices[request.position].implementation)
             target = self._address(self.layout.arguments(step))
-        result = self.builder.call(_Callee(self.pointers["read"], _READ), [self.pointers["ctx"], I32(offset), I32(nbytes), target])
+        result = self.builder.call(Callee(self.pointers["read"], _READ), [self.pointers["ctx"], I32(offset), I32(nbytes), target])
         return_if(self.builder, self.builder.icmp_signed("!=", result, I32(0)), READ_FAILED)
 
     def loop(self, run: Run, call: Callable[[int, Value], None], begin: Callable[[Value], Value] = lambda entry: entry) -> None:

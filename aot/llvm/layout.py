@@ -81,11 +81,11 @@ class Layout:
         self.implementations = {position: self._implementation(position) for position in self.steps}
 
     def _implementation(self, position: int) -> Implementation:
-        """The implementation as it is emitted: with tables of scattered rows; undivided where all its rows are one step."""
+        """The implementation as it is emitted: with tables of scattered rows; undivided where all its rows are one call."""
         chosen = self.plan.schedule.choices[position].implementation
         if chosen.page:
             chosen = replace(chosen, reads=tuple(name for name in chosen.reads if name != chosen.page))
-        if len(self.steps[position]) == 1:
+        if len(self.steps[position]) == 1 and chosen.parts == 1:
             chosen = replace(chosen, rows=Rows())
         return with_tables(chosen, {name: self._offsets(name) for name in self._tables(position, chosen)})
 

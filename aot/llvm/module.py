@@ -24,11 +24,12 @@ from aot.llvm.entry import build_entry
 from aot.llvm.layout import Layout
 from aot.llvm.llvm import Compiler
 from aot.llvm.load import build_load, load_function
+from aot.llvm.parallel import part_calls
 from aot.llvm.routines import complete
 from aot.llvm.stack import Depth, deepest
 from aot.llvm.stream import build_stream, stream_functions
 from aot.lower.pushed import pushed_buffer
-from aot.pointers import Pointer, ordered, reader, state, weights, workspaces
+from aot.pointers import Pointer, ordered, reader, state, weights, workers, workspaces
 
 if TYPE_CHECKING:
     from aot.bundle import Port
@@ -92,7 +93,8 @@ class EntrySource:
         """What it is passed besides its ports. separate: the weights are not in the object."""
         kept = (state(self.state.nbytes, self.state.align),) if self.has_state and self.state else ()
         pages = reader() if self.has_pages else ()
-        return ordered((*self.workspaces, *kept, *(weights(1, BLOCK_ALIGN),) * separate, *pages))
+        helpers = workers() if self.plan.schedule.threads > 1 else ()
+        return ordered((*self.workspaces, *kept, *(weights(1, BLOCK_ALIGN),) * separate, *pages, *helpers))
 
 
 @dataclass(frozen=True)
@@ -153,6 +155,7 @@ def emit_bundle(
         raise InternalError(f"the object has undefined symbols: {', '.join(missing)}, not those of: {', '.join(functions)}")
     text_nbytes, data_nbytes = elf.sizes(code)
     block = assembly.pool.block()
+    calls = {**finished.calls, **part_calls(assembly.main, name)}
     return EmittedObject(
         object=code,
         code_nbytes=text_nbytes,
@@ -161,7 +164,7 @@ def emit_bundle(
         pages=bytes(assembly.pool.paged) if any(source.has_pages for source in sources) else None,
         loaded=None if loaded is None else block[: loaded.nbytes],
         layer_symbols=layers,
-        stack={symbol: deepest(symbol, finished.calls, finished.emission.frames, target) for symbol in exported},
+        stack={symbol: deepest(symbol, calls, finished.emission.frames, target) for symbol in exported},
         functions=functions,
         function_nbytes=elf.functions(code),
     )

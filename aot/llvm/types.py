@@ -6,6 +6,7 @@ Invariant: bool is i1 in registers and a byte, 0 or 1, in memory; int4 is held a
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,18 @@ Builder = Any
 I1, I8, I16, I32, I64 = (ir.IntType(bits) for bits in (1, 8, 16, 32, 64))
 POINTER = ir.PointerType()
 _FLOATS: dict[DType, ir.Type] = {DType.FLOAT16: ir.HalfType(), DType.FLOAT32: ir.FloatType(), DType.FLOAT64: ir.DoubleType()}
+
+
+@dataclass(frozen=True)
+class Callee:
+    """A pointer that is called as a function of this type: llvmlite takes none without."""
+
+    pointer: Value
+    function_type: ir.FunctionType
+    type: ir.PointerType = POINTER
+
+    def get_reference(self) -> str:
+        return self.pointer.get_reference()
 
 
 def register_type(dtype: DType) -> Any:

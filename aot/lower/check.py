@@ -18,8 +18,9 @@ from aot.graph.expr import Affine, Load
 from aot.graph.primitive import Call, Control, Map, store_of
 from aot.lower.blocks import loops, trace
 from aot.lower.implementation import Skew, request_of
+from aot.lower.parts import part_rows
 from aot.lower.plan import PROGRESS, PROGRESS_NBYTES, scratch_name
-from aot.lower.rows import row_count, row_nbytes, step_rows
+from aot.lower.rows import row_count, row_nbytes, step_rows, touched
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -176,6 +177,8 @@ class _Replay:
             needed = read_bytes(self.program, chosen.instruction, name) if name in writes else None
             self.check_whole(name, rows[name], f"{where} reads", needed)
         self.check_apart(where, step, rows, writes)
+        if chosen.parts > 1:
+            self.check_parts(step, chosen, where)
         self.poison(step, chosen, where, rows)
         for name in writes:
             self.check_kept(name, rows[name], f"{where} adds to")
@@ -259,6 +262,37 @@ class _Replay:
                         allowed = _may_lie(rule, new, before) and (rule != "element" or at == row)
                         if _meet(new, before) and not allowed:
                             raise InternalError(f"{where}: %{name} lies on %{other}, which the step still uses")
+
+    def check_parts(self, step: Step, chosen: Implementation, where: str) -> None:
+        """The parts of a step make all of its rows; and what one writes no other touches, whichever of them run at once."""
+        parts, rows = part_rows(chosen.rows, chosen.parts), chosen.rows
+        if [part.start for part in parts] + [rows.count] != [0] + [part.stop for part in parts] or not all(parts):
+            raise InternalError(f"{where}: its parts make rows {', '.join(map(str, parts))} of {rows.count}")
+        if (step.y0, step.y1) != (0, rows.count) or rows.accumulates or any(part.start % rows.per_step for part in parts):
+            raise InternalError(f"{where}: rows {step.y0}..{step.y1} can't be made in parts")
+        if chosen.scratch_nbytes % (chosen.parts * chosen.scratch_align):
+            raise InternalError(f"{where}: scratch of {chosen.scratch_nbytes} bytes does not divide by {chosen.parts} parts")
+        written = [self.areas(chosen, chosen.writes, part) for part in parts]
+        touches = [self.areas(chosen, (*chosen.reads, *chosen.writes), part) for part in parts]
+        for one, other in itertools.permutations(range(len(parts)), 2):
+            for name, (memory, place) in written[one].items():
+                for another, (elsewhere, its_place) in touches[other].items():
+                    if memory == elsewhere and _meet(place, its_place):
+                        raise InternalError(f"{where}: part {one} writes to %{name} where part {other} uses %{another}")
+
+    def areas(self, chosen: Implementation, names: tuple[str, ...], part: range) -> dict[str, tuple[str, range]]:
+        """Of each storage but constants what a part of a step touches: behind which pointer, and where."""
+        found = {}
+        for name in dict.fromkeys(map(self.program.storage, names)):
+            if self.program[name].role != "constant":
+                rows, nbytes = (
+                    touched(self.program, chosen.instruction, name, part.start, part.stop),
+                    row_nbytes(self.program[name]),
+                )
+                span = range(rows.start * nbytes, rows.stop * nbytes)
+                placed = self.where(name, span) is not None
+                found[name] = ("", self.hull(name, span)) if placed else (name, span)
+        return found
 
     def first_row(self, name: str, span: range) -> int:
         return span.start // max(row_nbytes(self.program[name]), 1)

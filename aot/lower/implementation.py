@@ -114,6 +114,7 @@ class Implementation:
     cost: what the kernel's author expects of it, for choosing among several; None: nothing is known. variant: what tells it from
     the kernel's other implementations of the instruction. is_frugal: it gives up speed for flash, and is there only where flash is short.
     page: the buffer, one of `reads`, that holds the constants while it runs (empty: they can be addressed where they are kept).
+    parts: how many calls make its rows, which may run at once (`parts.py`); `scratch_nbytes` is then for all of them, an equal share each.
     emit(function): fills the function's body; `function` is `aot.llvm.emission.KernelFunction`.
     """
 
@@ -136,6 +137,7 @@ class Implementation:
     variant: str = ""
     is_frugal: bool = False
     page: str = ""
+    parts: int = 1
 
     @property
     def computes(self) -> bool:

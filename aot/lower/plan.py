@@ -47,7 +47,7 @@ class Schedule:
     """A Program, one choice for each instruction, and the steps in execution order. Layer by layer is one step an instruction.
 
     scattered: storages whose rows get an address each, when layers run by rows. window: where constants come in pages, what these may
-    take (`pages.py`).
+    take (`pages.py`). threads: for how many the layers are divided (`parts.py`).
     """
 
     program: Program
@@ -55,6 +55,7 @@ class Schedule:
     steps: tuple[Step, ...]
     scattered: frozenset[str] = frozenset()
     window: Window | None = None
+    threads: int = 1
 
     @property
     def by_rows(self) -> bool:
@@ -90,7 +91,8 @@ class Schedule:
             chosen = self.implementation(step)
             scratch = f" scratch {chosen.scratch_nbytes}" if chosen.scratch_nbytes else ""
             reads, writes = ", ".join(chosen.reads), ", ".join(chosen.writes)
-            lines.append(f"  {chosen.kernel} rows {step.y0}..{step.y1} ({reads}) -> ({writes}){scratch}")
+            parts = f" in {chosen.parts} parts" if chosen.parts > 1 else ""
+            lines.append(f"  {chosen.kernel} rows {step.y0}..{step.y1}{parts} ({reads}) -> ({writes}){scratch}")
         return "\n".join(lines)
 
 

@@ -20,7 +20,7 @@ from aot.errors import CompileError, InternalError
 from aot.run import memory
 from aot.run.hooks import Watch, compiled_hooks
 from aot.run.layout import NO_OTHERS, SAVED, Grid, Layout, check_return, check_stack, describe_layer, lay_out, owners_of
-from aot.run.memory import CONTEXT, READ, ROWS, Call, Placed
+from aot.run.memory import CONTEXT, NO_WORKERS, READ, ROWS, Call, Placed
 from aot.run.reader import CONTEXT as CONTEXT_VALUE
 from aot.run.reader import Reader
 from aot.run.recorder import Recorder, compiled_recorder
@@ -216,8 +216,8 @@ class _Machine:
         """What is passed for an argument; rows are put in their place."""
         if not isinstance(argument, str):
             return argument
-        if argument in _READS:
-            return _READS[argument]
+        if (value := {**_READS, **NO_WORKERS}.get(argument)) is not None:
+            return value
         if argument != ROWS:
             return self._placed[argument].address
         self._placed[ROWS], address = self._placed[ROWS].with_rows(call.rows, self._at_end)

@@ -16,10 +16,12 @@ from aot.bundle import Bundle, Entry
 from aot.errors import InternalError
 from aot.run import memory
 from aot.run.callbacks import Callbacks, Function
-from aot.run.memory import CONTEXT, READ, ROWS, Call, Placed
+from aot.run.memory import CONTEXT, PARALLEL_FOR, POOL, READ, ROWS, Call, Placed
 from aot.run.reader import CONTEXT as CONTEXT_VALUE
 from aot.run.reader import Reader
 from aot.run.result import RunResult
+from aot.run.workers import POOL as POOL_VALUE
+from aot.run.workers import Workers
 
 _GUARD_NBYTES = 4096
 NO_FUNCTIONS: Mapping[str, Function] = {}
@@ -32,7 +34,8 @@ def run(
     functions: Mapping[str, Function] = NO_FUNCTIONS,
     push_rows: int = 1,
 ) -> RunResult:
-    """Load the object, run the entry twice with other garbage in outputs and workspace, and compare.
+    """Load the object, run the entry twice with other garbage in outputs and workspace, and compare. Where its layers are in parts, they
+    run one after the other in the first run, in any order, and on threads in the second.
 
     push_rows: rows that are pushed at a time, where the entry takes its input so.
     functions: what the object calls of the firmware, by name. What one of them raises is raised here.
@@ -78,10 +81,14 @@ def _run(
     function = reader.c_function() if reader else None
     if function:
         addresses = {READ: ctypes.cast(function, ctypes.c_void_p).value or 0, CONTEXT: CONTEXT_VALUE}
+    workers = Workers(entry.threads, threads=seed == 2)
+    addresses |= {PARALLEL_FOR: workers.address, POOL: POOL_VALUE}
     for call in calls:
         code = _call(engine, call, placed, addresses, at_end=seed == 1)
         if reader is not None and reader.raised is not None:
             raise reader.raised
+        if workers.raised is not None:
+            raise workers.raised
         if callbacks.raised is not None:
             raise callbacks.raised
         pages = {name: ctypes.string_at(one.start, one.end - one.start) for name, one in placed.items()}

@@ -46,6 +46,10 @@ PAGES = "the file of weights"
 """Name of the region that a function which runs on the board itself reads pages from."""
 READ, CONTEXT = "the read", "the ctx"
 """Arguments that are no regions: the function that reads weights, and its context."""
+PARALLEL_FOR, POOL = "the parallel_for", "the pool"
+"""Also: the function that runs the parts of a layer, and what it is passed."""
+NO_WORKERS = {PARALLEL_FOR: 0, POOL: 0}
+"""What emulators pass: an entry that is passed null runs the parts itself."""
 ROWS = "the rows"
 """Name of the region that rows of a pushed input lie in."""
 
@@ -119,6 +123,8 @@ def arguments(
     names = [region.name for region in regions]
     if entry.paging:
         names += [READ, CONTEXT]
+    if entry.threads > 1:
+        names += [PARALLEL_FOR, POOL]
     before = [_load_call(bundle.load, names)] if bundle.load and loads and not entry.initialises else []
     if entry.stream is None:
         return regions, (*before, Call(entry.symbol, tuple(names)))
@@ -164,7 +170,7 @@ def _regions(
     own = [
         Region(region_name(one), one.align, one.role != "weights", bytes(held[one.name]))
         for one in bundle.pointers(entry)
-        if one.role not in ("read", "context")
+        if one.role in ("workspace", "state", "weights")
     ]
     if stream is None:
         return (*ports, *own), b"".join(contents)
