@@ -1,7 +1,7 @@
 #!/bin/sh
 # What make needs from the system.
 #   setup.sh venv PYTHON FOLDER   make a virtual environment (installs Debian's python3-venv where it is missing)
-#   setup.sh system               install the Debian packages that the tests use: emulators and a cross compiler
+#   setup.sh system               install the Debian packages that the tests use: emulators, a cross compiler, a compiler for QEMU's plugin
 # Packages are installed as root or through sudo; where neither can be had, it says what to install.
 set -eu
 
@@ -36,6 +36,8 @@ venv)
 system)
     missing=""
     command -v qemu-system-arm >/dev/null || missing="$missing qemu-system-arm"
+    command -v qemu-aarch64 >/dev/null || missing="$missing qemu-user"
+    command -v gcc >/dev/null || missing="$missing gcc libc6-dev"
     command -v arm-none-eabi-gcc >/dev/null || missing="$missing gcc-arm-none-eabi"
     # A missing emulator or compiler is no failure: the tests that need it skip and say so.
     [ -z "$missing" ] || install $missing || echo "setup: going on without: the tests that need them will skip" >&2

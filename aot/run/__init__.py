@@ -1,4 +1,4 @@
-"""Running bundles: in process, in Unicorn, on QEMU's boards, under Renode.
+"""Running bundles: in process, in Unicorn, on QEMU's boards or in its Linux processes, under Renode.
 
 Enters: a bundle and inputs. Leaves: `RunResult`. Invariant: what is executed is the bundle's object, byte for byte.
 """
@@ -147,6 +147,10 @@ def _run(
         from aot.run import emulate
 
         return emulate.run(bundle, entry, inputs, limit, tracing, push_rows)
+    if place == "qemu" and "program" in bundle.target.run["qemu"]:
+        from aot.run import process
+
+        return process.run(bundle, entry, inputs, limit, push_rows)
     if place == "qemu":
         from aot.run import qemu
 

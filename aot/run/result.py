@@ -16,9 +16,10 @@ from aot.run.trace import Trace
 class RunResult:
     """One call of an entry.
 
-    outputs: in the entry's order, shaped. instructions: executed, from the entry's first to its return (None on the host; on QEMU
-    to within 4). stack_nbytes: peak below the caller's frame. where: the runner's name.
-    per_layer: (symbol, instructions) of each layer, what it calls included, then of the entry itself (Unicorn; QEMU where it traces).
+    outputs: in the entry's order, shaped. instructions: executed, from the entry's first to its return (None on the host; on QEMU's
+    boards to within 4). stack_nbytes: peak below the caller's frame. where: the runner's name.
+    per_layer: (symbol, instructions) of each layer, what it calls included, then of the entry itself (Unicorn; QEMU's boards where it
+    traces; its processes).
     state: what the state holds after the run; give it to the next one. None where the entry has none.
     read_nbytes: bytes of weights that the run read, where they come in pages.
     trace: each instruction's executions, where that was asked for (Unicorn only).

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Sequence
+from importlib import util
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +16,7 @@ from llvmlite import binding
 
 from aot.bundle import Bundle, Entry, Layer, Port
 from aot.graph.ir import DType
+from aot.run.process.program import compiler_options
 from aot.target import host_target, load_target
 
 FLAGS = {
@@ -27,6 +30,8 @@ FLAGS = {
     "cortex-m55": "-mcpu=cortex-m55 -mfloat-abi=hard",
     "cortex-m85": "-march=armv8.1-m.main+mve.fp+fp.dp -mfloat-abi=hard",
 }
+PROCESSES = ("cortex-a9", "cortex-a53", "rv32imc", "rv64gc", "hexagonv68")
+"""Targets whose code runs in a Linux process under QEMU: one of each instruction set."""
 X = np.arange(490).astype(np.int8)
 
 
@@ -40,6 +45,21 @@ def arm_object(source: str, cpu: str, language: str = "c", options: str = "") ->
         command = f"arm-none-eabi-gcc -mthumb {FLAGS[cpu]} -O2 -ffreestanding -ffunction-sections -fno-unwind-tables {options}"
         subprocess.run([*command.split(), "-c", path, "-o", target], check=True)
         return target.read_bytes()
+
+
+def process_object(source: str, cpu: str) -> bytes:
+    """Compile C for a target whose code runs in a Linux process; skips the test where ziglang or the emulator is missing."""
+    target = load_target(cpu)
+    if shutil.which(str(target.run["qemu"]["program"])) is None:
+        pytest.skip(f"{target.run['qemu']['program']} is not installed")
+    if util.find_spec("ziglang") is None:
+        pytest.skip("ziglang is not installed")
+    with tempfile.TemporaryDirectory() as folder:
+        path, made = Path(folder, "code.c"), Path(folder, "code.o")
+        path.write_text(source)
+        options = [*compiler_options(target), "-O2", "-ffreestanding", "-fno-sanitize=all", "-fno-unwind-tables", "-fno-builtin"]
+        subprocess.run([sys.executable, "-m", "ziglang", "cc", *options, "-c", path, "-o", made], check=True)
+        return made.read_bytes()
 
 
 def host_object(body: str, parameters: str = "ptr %x, ptr %y, ptr %w") -> bytes:
@@ -88,7 +108,7 @@ def one_layer(body: str, cpu: str, *, stack_nbytes: int = 0, result: str = "0") 
         static __attribute__((noipa)) void layer_0({parameters}) {{ {body}; for (int i = 0; i < 12; i++) y[i] = i; }}
         int test_run({parameters}) {{ layer_0(x, y, w); return {result}; }}
     """
-    data = arm_object(source, cpu)
+    data = process_object(source.replace("noipa", "noinline"), cpu) if cpu in PROCESSES else arm_object(source, cpu)
     return bundle(data, cpu, inputs=[port("x", (490,))], outputs=[port("y", (12,))], stack_nbytes=stack_nbytes)
 
 
