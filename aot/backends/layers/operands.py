@@ -199,7 +199,13 @@ def _half(down: Expr) -> Expr:
 HELIUM_TAPS = 128
 """Taps of a depthwise kernel up to which the kernels for Helium take it: each has code of its own."""
 _MOST_WEIGHT = 255
-_ABILITIES = {"dsp": "DSP extension (SMLAD)", "mve": "Helium (MVE)", "dotprod": "dot products (SDOT)"}
+_ABILITIES = {
+    "neon": "Advanced SIMD",
+    "dotprod": "dot products (SDOT)",
+    "dsp": "DSP extension (SMLAD)",
+    "mve": "Helium (MVE)",
+    "dotprod": "dot products (SDOT)",
+}
 
 
 def read_layer(

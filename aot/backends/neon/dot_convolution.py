@@ -7,12 +7,14 @@ Invariant: a block's pixels are computed from the input only, so that the last b
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 
 from aot.backends.layers.fused import operands_of
 from aot.backends.layers.operands import Layer, read_layer
-from aot.backends.neon.dot_product import Product
+from aot.backends.neon.dot_product import Block, Product
 from aot.backends.neon.ending import Ending
+from aot.backends.neon.pair_product import PairBlock
 from aot.backends.neon.simd import Simd
 from aot.backends.neon.windows import Line, Windows
 from aot.graph.ir import DType
@@ -43,30 +45,35 @@ _SHAPES = (
 )
 """Pixels and vectors of four channels of a block: what 32 registers hold beside pixels and weights."""
 
+_PAIR_SHAPES = ((1, 1), (2, 1), (3, 1), (4, 1), (5, 1), (1, 2), (2, 2), (1, 3))
+_PAIR_SHAPES_16 = ((1, 1), (2, 1), (1, 2))
+"""The same where a sum takes a vector; for 32 registers, and for 16."""
+
 
 def claim_convolution(program: Program, instruction: Primitive, target: Target) -> Implementation | str:
     """Convolutions of any kernel, stride, dilation and padding."""
-    layer = read_layer(program, instruction, target, "conv", "dotprod")
+    layer = read_layer(program, instruction, target, "conv", "neon")
     if isinstance(layer, str):
         return layer
-    return _implementation(program, layer, f"conv {layer.geometry.kernel[0]}x{layer.geometry.kernel[1]}")
+    return _implementation(program, layer, target, f"conv {layer.geometry.kernel[0]}x{layer.geometry.kernel[1]}")
 
 
 def claim_dense(program: Program, instruction: Primitive, target: Target) -> Implementation | str:
     """Fully connected layers on any number of rows: a 1x1 convolution whose pixels are the rows."""
-    layer = read_layer(program, instruction, target, "dense", "dotprod")
-    return layer if isinstance(layer, str) else _implementation(program, layer, "dense")
+    layer = read_layer(program, instruction, target, "dense", "neon")
+    return layer if isinstance(layer, str) else _implementation(program, layer, target, "dense")
 
 
-def _implementation(program: Program, layer: Layer, kernel: str) -> Implementation | str:
+def _implementation(program: Program, layer: Layer, target: Target, kernel: str) -> Implementation | str:
     if layer.split.rest is not None:
         return "something is fused behind it"
-    plan = _Plan(layer)
+    plan = _Plan(layer, target)
     instruction = layer.instruction
     data = plan.product.table(layer.weights)
     table = Buffer(f"{instruction.out}.packed", DType.INT32, data.shape, "constant", data=data, align=4)
     reads, constants = operands_of(program, instruction, layer.split.rest)
     product = plan.product
+    by = "SDOT" if product.block is Block else "SMULL and SADALP"
     how = "in a ring of padded rows" if plan.windows.padded else "as one line" if plan.windows.flat else "in place"
     return Implementation(
         kernel=kernel,
@@ -78,9 +85,17 @@ def _implementation(program: Program, layer: Layer, kernel: str) -> Implementati
         scratch_nbytes=plan.windows.scratch_nbytes,
         rows=Rows(layer.geometry.output[1], 1, images=layer.geometry.output[0]),
         style="ordered",
-        notes=(product.ending.note(), f"{product.pixels} pixels x {4 * product.vectors} channels by SDOT, pixels are read {how}"),
+        notes=(product.ending.note(), f"{product.pixels} pixels x {4 * product.vectors} channels by {by}, pixels are read {how}"),
         cost=plan.cost,
     )
+
+
+def _blocks(target: Target) -> tuple[tuple[tuple[int, int], ...], Callable[..., Block]]:
+    """The shapes of blocks for a core, and their class."""
+    if "dotprod" in target.has:
+        return _SHAPES, Block
+    wide = target.pointer_bits == 64
+    return (_PAIR_SHAPES if wide else _PAIR_SHAPES_16), partial(PairBlock, registers=32 if wide else 16)
 
 
 @dataclass(frozen=True)
@@ -88,6 +103,7 @@ class _Plan:
     """All decisions for one layer: the block is that of the fewest instructions."""
 
     layer: Layer
+    target: Target
     windows: Windows = field(init=False)
     product: Product = field(init=False)
 
@@ -96,8 +112,13 @@ class _Plan:
         windows, ending = Windows.of(layer, True), Ending.of(layer)
         object.__setattr__(self, "windows", windows)
         channels = len(layer.bias)
-        some = [(min(pixels, windows.least), vectors) for pixels, vectors in _SHAPES if 4 * vectors < channels + 4]
-        found = [Product(ending, windows.runs, windows.step, channels, *shape, layer.out.pixel) for shape in sorted(set(some))]
+        shapes, block = _blocks(self.target)
+        some = [(min(pixels, windows.least), vectors) for pixels, vectors in shapes if 4 * vectors < channels + 4]
+        found = [
+            Product(ending, windows.runs, windows.step, channels, *shape, layer.out.pixel, block) for shape in sorted(set(some))
+        ]
+        if block is not Block and not all(one.fits_halves(layer.weights) for one in found):
+            found = [replace(one, block=partial(block, pairs=False)) for one in found]
         object.__setattr__(self, "product", min(found, key=self._instructions))
 
     def _instructions(self, product: Product) -> float:

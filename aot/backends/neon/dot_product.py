@@ -10,7 +10,7 @@ of zero for bytes that were multiplied already.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -23,7 +23,7 @@ from aot.backends.neon.windows import QUAD, Run
 from aot.llvm.types import I32, Value
 
 LANES, CHUNK = 4, 16
-_MOST = 2600  # SDOTs that are written out; more are looped over
+MOST = 2600  # SDOTs that are written out; more are looped over
 _TURN = 64  # bytes of a run that a turn of such a loop takes
 _REGISTERS = 32
 
@@ -51,7 +51,7 @@ class Block:
 
     @property
     def is_looped(self) -> bool:
-        return len(self.quads) * self.pixels * self.vectors > _MOST
+        return len(self.quads) * self.pixels * self.vectors > MOST
 
     @property
     def instructions(self) -> float:
@@ -62,6 +62,10 @@ class Block:
 
     def weights(self, weights: np.ndarray) -> np.ndarray:
         """(4 * vectors, KH, KW, Ci), a block's channels -> bytes as this block reads them. Windows are as `runs` has them."""
+        return np.concatenate([four.reshape(-1) for four in self.packed_quads(weights)])
+
+    def packed_quads(self, weights: np.ndarray) -> list[np.ndarray]:
+        """For each quad (channels, 4) int8, zeros where a byte was multiplied already."""
         flat = weights.reshape(len(weights), -1).astype(np.int8)
         packed, start = [], 0
         for run in self.runs:
@@ -73,17 +77,38 @@ class Block:
                 taken = part[:, at + quad.known : at + QUAD]
                 four[:, quad.known : quad.known + taken.shape[1]] = taken
                 packed.append(four)
-        return np.concatenate([four.reshape(-1) for four in packed])
+        return packed
+
+    def fits_halves(self, weights: np.ndarray) -> bool:
+        """Whether sums fit where this block adds them up: four products of int8 in int32."""
+        return True
 
     def emit(self, simd: Simd, rows: Sequence[Value], table: Value) -> tuple[list[list[Value]], Value]:
         """The sums, by pixel and vector, and the pointer behind the weights."""
         start, table = simd.stream(table, WORDS4, self.vectors)
-        sums = [list(start) for _ in range(self.pixels)]
-        if not self.is_looped:
-            return sums, _Products(self, simd, rows).add(sums, self.quads, table)
-        for run in self.runs:
-            sums, table = self._looped(simd, rows[run.row], run, sums, table)
-        return sums, table
+        sums = [self.initial(start) for _ in range(self.pixels)]
+        if self.is_looped:
+            for run in self.runs:
+                sums, table = self._looped(simd, rows[run.row], run, sums, table)
+        else:
+            table = self.products(simd, rows).add(sums, self.quads, table)
+        return [self.final(simd, pixel, start) for pixel in sums], table
+
+    @property
+    def sums(self) -> int:
+        """Vectors that a pixel's sums take while products are added."""
+        return self.vectors
+
+    def initial(self, start: Sequence[Value]) -> list[Value]:
+        """What a pixel's sums are before any product."""
+        return list(start)
+
+    def final(self, simd: Simd, sums: Sequence[Value], start: Sequence[Value]) -> list[Value]:
+        """A pixel's sums when all products are in: four channels a vector."""
+        return list(sums)
+
+    def products(self, simd: Simd, rows: Sequence[Value]) -> _Products:
+        return _Products(self, simd, rows)
 
     def _looped(self, simd: Simd, row: Value, run: Run, sums: list[list[Value]], table: Value) -> tuple[list[list[Value]], Value]:
         """The products of one run: `_TURN` bytes in a turn, then what is left."""
@@ -92,19 +117,19 @@ class Block:
             initial = [pointer, table, *(one for pixel in sums for one in pixel)]
             with simd.function.carried_loop(0, turns, initial) as carried:
                 pointer, table, *flat = carried.values
-                sums = [list(flat[at : at + self.vectors]) for at in range(0, len(flat), self.vectors)]
+                sums = [list(flat[at : at + self.sums]) for at in range(0, len(flat), self.sums)]
                 turn = [Quad(0, at, 0) for at in range(0, _TURN, QUAD)]
-                table = _Products(self, simd, [pointer]).add(sums, turn, table)
+                table = self.products(simd, [pointer]).add(sums, turn, table)
                 carried.next = (simd.at(pointer, _TURN), table, *(one for pixel in sums for one in pixel))
             pointer, table, *flat = carried.results
-            sums = [list(flat[at : at + self.vectors]) for at in range(0, len(flat), self.vectors)]
+            sums = [list(flat[at : at + self.sums]) for at in range(0, len(flat), self.sums)]
         else:
             turns = 0
         done = turns * _TURN
         left = [
             Quad(0, quad.offset - run.offset - done, quad.known) for quad in quads if quad.offset - run.offset >= done or quad.known
         ]
-        return sums, _Products(self, simd, [pointer]).add(sums, left, table)
+        return sums, self.products(simd, [pointer]).add(sums, left, table)
 
 
 def _quads(run: Run) -> Iterator[Quad]:
@@ -178,6 +203,7 @@ class Product:
     pixels: int
     vectors: int
     out_step: int
+    block: Callable[..., Block] = Block
 
     @property
     def blocks(self) -> tuple[tuple[Block, int], ...]:
@@ -185,7 +211,7 @@ class Product:
         whole, left = divmod(self.channels, LANES * self.vectors)
         found = [(self.vectors, whole)] if whole else []
         found += [(-(-left // LANES), 1)] if left else []
-        return tuple((Block(self.runs, self.step, self.pixels, vectors), count) for vectors, count in found)
+        return tuple((self.block(self.runs, self.step, self.pixels, vectors), count) for vectors, count in found)
 
     @property
     def instructions(self) -> float:
@@ -197,19 +223,28 @@ class Product:
             found += count * (each + 3 + block.pixels * (1 if block.vectors == 4 else 1.5))
         return found
 
+    def fits_halves(self, weights: np.ndarray) -> bool:
+        """Whether two products of these weights always fit 16 bits together, where blocks add them up there."""
+        return all(block.fits_halves(own) for block, own in self._by_block(weights))
+
     def table(self, weights: np.ndarray) -> np.ndarray:
         """int32: (Co, KH, KW, Ci) weights and the ending's numbers, in the order of reading."""
         parts, first = [], 0
-        for block, count in self.blocks:
-            wide = LANES * block.vectors
-            for _ in range(count):
-                numbers = self.ending.packed(range(first, first + wide))
-                own = np.zeros((wide, *weights.shape[1:]), np.int64)
-                some = weights[first : first + wide]
-                own[: len(some)] = some
-                parts += [numbers[0], block.weights(own).view(np.int32), numbers[1:].reshape(-1)]
-                first += wide
+        for block, own in self._by_block(weights):
+            numbers = self.ending.packed(range(first, first + len(own)))
+            parts += [numbers[0], block.weights(own).view(np.int32), numbers[1:].reshape(-1)]
+            first += len(own)
         return np.concatenate(parts)
+
+    def _by_block(self, weights: np.ndarray) -> Iterator[tuple[Block, np.ndarray]]:
+        """Each block of channels with its weights (4 * vectors, KH, KW, Ci), zeros for channels beyond the last."""
+        first = 0
+        for block in (block for block, count in self.blocks for _ in range(count)):
+            own = np.zeros((LANES * block.vectors, *weights.shape[1:]), np.int64)
+            some = weights[first : first + len(own)]
+            own[: len(some)] = some
+            first += len(own)
+            yield block, own
 
     def emit(self, simd: Simd, rows: Sequence[Value], out: Value, table: Value) -> None:
         """One block of pixels: all channels, stored from `out` on."""

@@ -157,12 +157,24 @@ class Simd:
         name = "llvm.aarch64.neon.smull" if self.is_wide else "llvm.arm.neon.vmulls"
         return self._call(f"{name}.{_suffix(wide)}", wide, a, b)
 
-    def pairwise_widening_add(self, sums: Value, a: Value) -> Value:
-        """SADALP: each lane takes in two neighbours of half its bits."""
-        if not self.is_wide:
-            return self._call(f"llvm.arm.neon.vpadals.{_suffix(sums.type)}.{_suffix(a.type)}", sums.type, sums, a)
-        pairs = self._call(f"llvm.aarch64.neon.saddlp.{_suffix(sums.type)}.{_suffix(a.type)}", sums.type, a)
-        return self.builder.add(sums, pairs)
+    def pairwise_widening_add(self, sums: Value | None, a: Value) -> Value:
+        """SADALP: each lane takes in two neighbours of half its bits. Without sums, SADDLP."""
+        wide = vector(ir.IntType(2 * a.type.element.width), a.type.count // 2)
+        if sums is not None and not self.is_wide:
+            return self._call(f"llvm.arm.neon.vpadals.{_suffix(wide)}.{_suffix(a.type)}", wide, sums, a)
+        name = "llvm.aarch64.neon.saddlp" if self.is_wide else "llvm.arm.neon.vpaddls"
+        pairs = self._call(f"{name}.{_suffix(wide)}.{_suffix(a.type)}", wide, a)
+        return pairs if sums is None else self.builder.add(sums, pairs)
+
+    def lanes_added(self, four: Sequence[Value]) -> Value:
+        """The sum of all lanes of each of four vectors of words. ADDP three times; on Armv7 VADD and VPADD."""
+        a, b, c, d = four
+        if self.is_wide:
+            name = "llvm.aarch64.neon.addp.v4i32"
+            return self._call(name, WORDS4, self._call(name, WORDS4, a, b), self._call(name, WORDS4, c, d))
+        halved = [self.builder.add(*self.halves(one)) for one in four]
+        name = "llvm.arm.neon.vpadd.v2i32"
+        return self.join(self._call(name, WORDS2, *halved[:2]), self._call(name, WORDS2, *halved[2:]))
 
     def doubling_high(self, a: Value, b: Value) -> Value:
         """SQDMULH: the upper half of 2ab, rounded down, saturated."""
