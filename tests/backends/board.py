@@ -1,7 +1,8 @@
-"""Runs the kernels of many Programs of one instruction in one go, on an emulated board: for cores that Unicorn does not have.
+"""Runs the kernels of many Programs of one instruction in one go, on an emulated board or in a process under QEMU: for cores that Unicorn
+does not have.
 
 Enters: Programs, inputs. Leaves: for each its implementation and output. Inputs, outputs and workspace lie at the ends and at the starts
-of pages that the board's memory protection guards.
+of pages that the board's memory protection guards, or between unmapped ones.
 """
 
 from __future__ import annotations
@@ -14,10 +15,9 @@ from math import prod
 import numpy as np
 import pytest
 
-from aot.backends import BACKENDS
 from aot.backends.generic import GENERIC
 from aot.bundle import Bundle
-from aot.driver import Options, describe_entry, emit, ports
+from aot.driver import Options, describe_entry, emit, ports, resolve_target
 from aot.graph.expr import Const, Expr, Load, Lookup, axis, rewrite
 from aot.graph.primitive import Contract, Map, Primitive, Reduce
 from aot.llvm.module import EntrySource
@@ -35,22 +35,30 @@ from aot.target import Target
 BACKGROUND = 77
 """What an output holds where its instruction writes only a part of it."""
 AT_ONCE = 5  # Programs in a bundle: the board's memory protection has 16 regions
+AT_ONCE_IN_PROCESS = 40
 
 
-def needs_board() -> None:
-    """Skip where the board's emulator is missing."""
-    if shutil.which("qemu-system-arm") is None:
-        pytest.skip("qemu-system-arm is not installed")
+def needs_board(target: Target | None = None) -> None:
+    """Skip where the emulator of a board, or the target's, is missing."""
+    program = (program_of(target) if target else "") or "qemu-system-arm"
+    if shutil.which(program) is None:
+        pytest.skip(f"{program} is not installed")
+
+
+def program_of(target: Target) -> str:
+    """The emulator that runs the target's code in a process; empty for a board."""
+    return str(target.run.get("qemu", {}).get("program", ""))
 
 
 def run_all(
     programs: Sequence[Program], target: Target, inputs: Sequence[dict[str, np.ndarray]], splits: bool = False
 ) -> list[tuple[Implementation, np.ndarray]]:
     """The implementation and output (`y`) of each Program. splits: in two steps of rows where there are as many."""
-    needs_board()
+    needs_board(target)
     found: list[tuple[Implementation, np.ndarray]] = []
-    for first in range(0, len(programs), AT_ONCE):
-        found += _run(programs[first : first + AT_ONCE], target, inputs[first : first + AT_ONCE], splits)
+    at_once = AT_ONCE_IN_PROCESS if program_of(target) else AT_ONCE
+    for first in range(0, len(programs), at_once):
+        found += _run(programs[first : first + at_once], target, inputs[first : first + at_once], splits)
     return found
 
 
@@ -65,7 +73,7 @@ def _run(
 
 def count(program: Program, target: Target, inputs: dict[str, np.ndarray]) -> int:
     """Instructions that a Program's kernel takes, with the call of it."""
-    needs_board()
+    needs_board(target)
     bundle, _ = _bundle(program, target, False)
     instructions = run_bundle(bundle, [inputs[name] for name in program.inputs], "qemu").instructions
     assert instructions is not None
@@ -104,7 +112,7 @@ def _renamed(program: Program, prefix: str) -> Program:
 
 def run_in_place(program: Program, target: Target, inputs: dict[str, np.ndarray], taken: str) -> np.ndarray:
     """The output of a Program whose buffer `taken`, an input, is computed (copied) first, so that the output can take its place."""
-    needs_board()
+    needs_board(target)
     shape, given = program[taken].shape, f"{taken}.given"
     moved = replace(program[taken], role="temporary")
     copy = Map(taken, shape, Load(given, tuple(axis(number) for number in range(len(shape))), moved.dtype))
@@ -124,7 +132,7 @@ def run_in_place(program: Program, target: Target, inputs: dict[str, np.ndarray]
 
 def _bundle(program: Program, target: Target, splits: bool, io: Io = "caller") -> tuple[Bundle, list[Implementation]]:
     options = Options(target=target, io=io)
-    backend = BACKENDS["cmsis-nn"]
+    _, backend = resolve_target(options)
     program.verify()
     choices = select(program, backend, GENERIC, target)
     steps = []

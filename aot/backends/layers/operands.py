@@ -120,7 +120,7 @@ class Layer:
     @property
     def pixel_axes(self) -> frozenset[int]:
         """The iteration axes of the pixel (image, row, column; a dense layer's row axes), those of the channel apart."""
-        return frozenset(range(_channel_axes(self.instruction)[0]))
+        return frozenset(range(channel_axes(self.instruction)[0]))
 
     @property
     def rest_axes(self) -> frozenset[int]:
@@ -221,7 +221,7 @@ def read_layer(
     """The layer behind a contraction of geometry `kind` for a kernel that needs this ability of the target and takes these activations,
     or why it is not one. sums: whether the kernel can leave them as they are. nine_bits: whether, beside int8 activations, weights may
     be those of uint8 less a zero point."""
-    if not isinstance(instruction, Contract) or instruction.geometry is None or _common(instruction.geometry).kind != kind:
+    if not isinstance(instruction, Contract) or instruction.geometry is None or common_geometry(instruction.geometry).kind != kind:
         return f"not a {kind} layer"
     if needs and needs not in target.has:
         return f"{target.name} has no {_ABILITIES[needs]}"
@@ -247,10 +247,10 @@ def read_layer(
         return f"its result does not begin with a requantisation to {dtype}"
     if not dtype.limits[0] <= split.low <= split.high <= dtype.limits[1]:
         return f"the clamp [{split.low}, {split.high}] is not inside {dtype}"
-    return _with_constants(program, instruction, _common(geometry), split)
+    return _with_constants(program, instruction, common_geometry(geometry), split)
 
 
-def _common(geometry: Geometry) -> Geometry:
+def common_geometry(geometry: Geometry) -> Geometry:
     """A dense layer as a 1x1 convolution on one row of pixels; a depthwise layer on a single channel as the convolution that it
     is."""
     if geometry.kind == "depthwise" and geometry.input[3] == 1:
@@ -262,12 +262,12 @@ def _common(geometry: Geometry) -> Geometry:
 
 
 def _with_constants(program: Program, instruction: Contract, geometry: Geometry, split: Split) -> Layer | str:
-    first = _channel_axes(instruction)[0]
+    first = channel_axes(instruction)[0]
     rank, channels = len(instruction.space), range(first, len(instruction.space))
     window = range(rank, rank + len(instruction.window))
     arrays = {"bias": instruction.initial, "multiplier": split.multiplier, "shift": split.shift}
-    found = {name: _tabulate(program, expr, instruction, channels) for name, expr in arrays.items()}
-    weights = _tabulate(program, instruction.right, instruction, [*channels, *window])
+    found = {name: tabulate(program, expr, instruction, channels) for name, expr in arrays.items()}
+    weights = tabulate(program, instruction.right, instruction, [*channels, *window])
     for name, array in (*found.items(), ("weights", weights)):
         if array is None:
             return f"its {name} is not a constant for each output channel"
@@ -285,10 +285,10 @@ def _with_constants(program: Program, instruction: Contract, geometry: Geometry,
             )
     elif shift.min() < -31 or shift.max() > 30:
         return f"shifts from {shift.min()} to {shift.max()} (at most 31 right, 30 left)"
-    out = _layout(program, instruction, geometry)
+    out = layout_of(program, instruction, geometry)
     if isinstance(out, str):
         return out
-    refusal = _input_refusal(program, instruction, geometry)
+    refusal = input_refusal(program, instruction, geometry)
     if refusal:
         return refusal
     if program[program.storage(instruction.left.buffer)].role == "constant":
@@ -308,7 +308,7 @@ def _reduced(multiplier: np.ndarray, shift: np.ndarray) -> tuple[np.ndarray, np.
     return multiplier, np.where(multiplier == 0, -1, shift)
 
 
-def _channel_axes(instruction: Contract) -> range:
+def channel_axes(instruction: Contract) -> range:
     """The space axes that make up the output channel: (C, M) of a depthwise layer, as many as it takes of a dense one (the four gates of
     an LSTM, then their units), else the last."""
     rank, geometry = len(instruction.space), instruction.geometry
@@ -319,12 +319,14 @@ def _channel_axes(instruction: Contract) -> range:
     return range(first, rank)
 
 
-def _tabulate(program: Program, expr: Expr, instruction: Contract, axes: Sequence[int]) -> np.ndarray | None:
-    """An expression's values over these axes (int64): of a number, or a load of a constant that depends on no other axis."""
+def tabulate(
+    program: Program, expr: Expr, instruction: Contract, axes: Sequence[int], dtype: type[np.generic] = np.int64
+) -> np.ndarray | None:
+    """An expression's values over these axes: of a number, or a load of a constant that depends on no other axis."""
     extents = (*instruction.space, *instruction.window)
     shape = tuple(extents[number] for number in axes)
     if isinstance(expr, Const):
-        return np.full(shape, int(expr.value), np.int64)
+        return np.full(shape, expr.value, dtype)
     if isinstance(expr, Cast) and expr.dtype is DType.INT64:
         expr = expr.x
     if not isinstance(expr, Load) or expr.fill is not None:
@@ -336,7 +338,7 @@ def _tabulate(program: Program, expr: Expr, instruction: Contract, axes: Sequenc
     indices = [_positions(index, grid, extents) for index in expr.index]
     if any(index is None for index in indices):
         return None
-    data = owner.data.reshape(program[expr.buffer].shape).astype(np.int64)
+    data = owner.data.reshape(program[expr.buffer].shape).astype(dtype)
     return np.broadcast_to(data[tuple(indices)] if indices else data, shape)
 
 
@@ -353,14 +355,14 @@ def _positions(index: IndexMap, grid: dict[int, np.ndarray], extents: Sequence[i
     return total
 
 
-def _layout(program: Program, instruction: Contract, geometry: Geometry) -> Layout | str:
+def layout_of(program: Program, instruction: Contract, geometry: Geometry) -> Layout | str:
     """How the store lies in memory: channels next to each other, anything regular around them."""
     space, buffer = instruction.space, program[instruction.out]
     position = linear(store_of(instruction), buffer.shape, space)
     if position is None:
         return "its output is stored through a table"
     terms = dict(position.terms)
-    channels = list(_channel_axes(instruction))
+    channels = list(channel_axes(instruction))
     step = 1
     for number in reversed(channels):
         if space[number] > 1 and terms.get(number, 0) != step:
@@ -385,7 +387,7 @@ def _row_step(rows: Sequence[int], terms: dict[int, int]) -> int | None:
     return step
 
 
-def _input_refusal(program: Program, instruction: Contract, geometry: Geometry) -> str:
+def input_refusal(program: Program, instruction: Contract, geometry: Geometry) -> str:
     """Why the input is not read as the geometry says; empty if it is."""
     left, buffer = instruction.left, program[instruction.left.buffer]
     extents = (*instruction.space, *instruction.window)
@@ -404,7 +406,7 @@ def _dense_index(instruction: Contract) -> tuple[Affine]:
     """Row-major position over rows and depth, whatever axes they are spread over."""
     rank = len(instruction.space)
     terms, step = {}, 1
-    for number in reversed([*range(_channel_axes(instruction)[0]), *range(rank, rank + len(instruction.window))]):
+    for number in reversed([*range(channel_axes(instruction)[0]), *range(rank, rank + len(instruction.window))]):
         terms[number] = step
         step *= (*instruction.space, *instruction.window)[number]
     return (Affine(tuple(sorted(terms.items()))),)

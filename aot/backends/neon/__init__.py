@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from aot.backends.layers.endings import separate_endings
 from aot.backends.neon.dot_convolution import claim_convolution, claim_dense
+from aot.backends.neon.floats import FLOAT_KERNELS
 from aot.lower.fuse import LOWER_PASSES
 from aot.lower.groups import split_groups
 from aot.lower.implementation import Backend, Kernel
@@ -22,6 +23,7 @@ KERNELS = (
         ("conv", "depthwise"),
     ),
     Kernel("dense by SDOT", claim_dense, "blocks of rows times channels", ("dense",)),
+    *FLOAT_KERNELS,
 )
 
 BACKEND = Backend(

@@ -1,0 +1,18 @@
+"""The rows of the back end's table that are for float32.
+
+Enters: nothing. Leaves: `FLOAT_KERNELS`. Invariant: every kernel here declines, with a sentence, what is not float32.
+"""
+
+from __future__ import annotations
+
+from aot.backends.neon.float_convolution import claim_convolution, claim_dense
+from aot.backends.neon.float_depthwise import claim_depthwise
+from aot.lower.implementation import Kernel
+
+FLOAT_KERNELS = (
+    Kernel(
+        "float conv", claim_convolution, "float32 convolution of any kernel, stride, dilation and padding", ("conv", "depthwise")
+    ),
+    Kernel("float depthwise", claim_depthwise, "float32 depthwise convolution, four or eight channels at a time", ("depthwise",)),
+    Kernel("float dense", claim_dense, "float32 fully connected layer on any number of rows", ("dense",)),
+)
