@@ -44,8 +44,9 @@ from aot.lower.state import StateLayout, initial_program, lay_out_state
 from aot.lower.tradeoff import OPTIMIZE, Goal, Optimize
 from aot.models import names_of, read_files, require_distinct, require_distinct_regions, with_models
 from aot.names import choose, require_regions, unique_identifiers
+from aot.offers import offers
 from aot.paging import require_pages
-from aot.planning import offers, plan_program, plan_programs, require_threads
+from aot.planning import plan_program, plan_programs, require_threads
 from aot.pointers import reader, workers
 from aot.target import Target, host_target, is_packaged, load_target, triple_target
 

@@ -20,7 +20,8 @@ from aot.lower.memory import memory_of
 from aot.lower.segments import expected_instructions
 from aot.lower.select import decide, promised_flash_nbytes
 from aot.models import names_of
-from aot.planning import Offers, layer_by_layer, offers, plan_programs, tradeoffs
+from aot.offers import Offers, offers
+from aot.planning import layer_by_layer, plan_programs, tradeoffs
 
 if TYPE_CHECKING:
     from aot.bundle import Layer

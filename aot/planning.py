@@ -1,52 +1,36 @@
 """Planning: kernels, the order of their steps, and a place for every byte, for all entries of a bundle.
 
 Enters: Programs with what kernels offer for each instruction, a goal. Leaves: Plans, checked by replay.
-Invariant: a limit on memory holds, or a CompileError says what the least is.
+Invariant: a limit on memory holds, or a CompileError says what the least is. Where layers may run by rows for the sake of memory, the
+workspace is never larger than layer by layer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 from aot.backends.generic import GENERIC
-from aot.backends.move import move
 from aot.errors import CompileError
 from aot.fitting import with_less_scratch
-from aot.graph.primitive import Contract
-from aot.lower.accumulate import accumulate
 from aot.lower.check import check_plan
-from aot.lower.division import SMALL_NBYTES, Wish, divide, least_peak, points
-from aot.lower.implementation import Choice, Implementation
+from aot.lower.division import Wish, divide, points
+from aot.lower.implementation import Choice
 from aot.lower.memory import Held, crowd, memory_of
 from aot.lower.moves import Mover, with_moves
-from aot.lower.parts import split_fields
-from aot.lower.place import plan as place
 from aot.lower.plan import Window
 from aot.lower.pushed import pulled, require_late_outputs
 from aot.lower.regions import plan_in
 from aot.lower.schedule import schedule
 from aot.lower.segments import expected_instructions
-from aot.lower.select import (
-    Field,
-    constants_limit,
-    decide,
-    field_of,
-    promised_flash_nbytes,
-    select,
-    survey,
-    without_larger_workspace,
-    without_slower,
-)
+from aot.lower.select import Field, decide, promised_flash_nbytes, select
 from aot.lower.tradeoff import Goal
-from aot.paging import fit_window
+from aot.offers import Offers, divides, is_slight, limit_nbytes
 from aot.pointers import workers
 
 if TYPE_CHECKING:
     from aot.driver import Observer, Options
-    from aot.graph.primitive import Primitive
     from aot.lower.implementation import Backend
     from aot.lower.plan import Plan
     from aot.lower.program import Program
@@ -54,14 +38,15 @@ if TYPE_CHECKING:
 
 _SLIGHT = 0.01
 """Of all instructions: what balanced code may take more for the sake of memory."""
-_WORTH = 0.95
-"""Of the peak, that is left where sums of whole images get an instruction of their own."""
 
 
-def divides(options: Options) -> bool:
-    """Whether layers may run by rows."""
-    wanted = options.optimize in ("balanced", "ram") or limit_nbytes(options) is not None or options.stream_input
-    return wanted and options.kernels != "library" and not options.expose and options.threads == 1
+@dataclass(frozen=True)
+class Planned:
+    """What was chosen of some offers for a goal, and the plan of each entry."""
+
+    offered: Offers
+    choices: Sequence[tuple[Choice, ...]]
+    plans: Sequence[Plan]
 
 
 def require_threads(options: Options) -> None:
@@ -74,105 +59,6 @@ def require_threads(options: Options) -> None:
         if wanted and options.threads > 1:
             what = "makes a few rows of a layer after a few of another"
             raise CompileError(f"--threads divides the rows of one layer, and {option} {what}", hint="leave out one of the two")
-
-
-def _is_slight(options: Options) -> bool:
-    """Whether layers run by rows only where it costs next to nothing."""
-    return options.optimize == "balanced" and limit_nbytes(options) is None and not options.stream_input
-
-
-def with_sums(
-    program: Program, fields: tuple[Field, ...], backend: Backend, target: Target, options: Options
-) -> tuple[Program, tuple[Field, ...]]:
-    """The Program and its fields, with sums of whole images divided from what is made of them, if that lowers the peak."""
-    divided, found = _surveyed(accumulate(program), program, fields, backend, target)
-    whole = _left_whole(program, divided, found)
-    if whole:
-        divided, found = _surveyed(accumulate(program, whole), program, fields, backend, target)
-    if divided is program:
-        return program, fields
-    peaks = []
-    for each, offered in ((program, fields), (divided, found)):
-        ordered = schedule(each, tuple(map(_with_rows, offered)), options.io, options.inplace)
-        if not peaks and place(ordered, options.io, options.inplace).workspace_nbytes < SMALL_NBYTES:
-            return program, fields  # nothing will run by rows
-        peaks.append(least_peak(ordered, options.io, options.inplace))
-    return (divided, found) if peaks[1] < _WORTH * peaks[0] else (program, fields)
-
-
-def _surveyed(
-    divided: Program, program: Program, fields: tuple[Field, ...], backend: Backend, target: Target
-) -> tuple[Program, tuple[Field, ...]]:
-    """A Program, and the fields of its instructions: those known already of instructions of another."""
-    known = {id(instruction): field for instruction, field in zip(program.instructions, fields, strict=True)}
-    new = replace(divided, instructions=tuple(one for one in divided.instructions if id(one) not in known))
-    known |= {id(one): field for one, field in zip(new.instructions, survey(new, backend, GENERIC, target), strict=True)}
-    return divided, tuple(known[id(one)] for one in divided.instructions)
-
-
-def _with_rows(field: Field) -> Choice:
-    """The first candidate that has rows; the first of all where none has."""
-    return Choice(next((one for one in field.candidates if one.rows.count > 1), field.candidates[0]))
-
-
-def _left_whole(program: Program, divided: Program, fields: tuple[Field, ...]) -> frozenset[str]:
-    """The accumulators of contractions whose kernels make them of the whole input anyway."""
-    known = {id(instruction) for instruction in program.instructions}
-    return frozenset(
-        one.out
-        for one, field in zip(divided.instructions, fields, strict=True)
-        if isinstance(one, Contract) and id(one) not in known and not field.candidates[0].rows.accumulates
-    )
-
-
-def with_pulls(program: Program, fields: tuple[Field, ...], target: Target) -> tuple[Field, ...]:
-    """The fields, but for the instruction that takes a pushed input's rows only what makes one row in a step."""
-    found = list(fields)
-    for position in {at for buffer in program.buffers if buffer.pushed for at in program.readers[buffer.name]}:
-        candidates = tuple(one for one in fields[position].candidates if one.rows.count > 1 and one.rows.per_step == 1)
-        if not candidates:
-            answer = GENERIC.claim(program, program.instructions[position], target)
-            assert isinstance(answer, Implementation)
-            candidates = (answer,)
-        found[position] = replace(fields[position], candidates=candidates)
-    return tuple(found)
-
-
-@dataclass(frozen=True)
-class Offers:
-    """Programs, what kernels offer for each of their instructions (`usual`: what the options leave of it), what to choose for, and how
-    tensors of each are moved."""
-
-    programs: Sequence[Program]
-    every: Sequence[tuple[Field, ...]]
-    usual: Sequence[tuple[Field, ...]]
-    goal: Goal
-    movers: Sequence[Mover]
-
-
-def offers(programs: Sequence[Program], backends: Sequence[Backend], target: Target, options: Options) -> Offers:
-    """What there is to choose from for all entries."""
-    every = [survey(program, chosen, GENERIC, target) for program, chosen in zip(programs, backends, strict=True)]
-    if options.stream_input:
-        every = [with_pulls(program, fields, target) for program, fields in zip(programs, every, strict=True)]
-    if divides(options) and not _is_slight(options):
-        found = [with_sums(*each, target, options) for each in zip(programs, every, backends, strict=True)]
-        programs, every = [program for program, _ in found], [fields for _, fields in found]
-    if (window := options.page_weights_nbytes) is not None:
-        found = [fit_window(*each, target, window) for each in zip(programs, every, backends, strict=True)]
-        programs, every = [program for program, _ in found], [fields for _, fields in found]
-    every = [split_fields(program, found, options.threads) for program, found in zip(programs, every, strict=True)]
-    usual = [offer(program, found, options) for program, found in zip(programs, every, strict=True)]
-    limit = constants_limit(programs, target) if options.optimize in ("balanced", "ram") else None
-    movers = [Mover(move, partial(_again, backend, target)) for backend in backends]
-    return Offers(programs, every, usual, Goal(options.optimize, max_constants_nbytes=limit), movers)
-
-
-def _again(backend: Backend, target: Target, program: Program, instruction: Primitive, before: Implementation) -> Implementation:
-    """The implementation of an instruction, in the variant that it had as another one."""
-    candidates = field_of(program, instruction, backend, GENERIC, target).candidates
-    known = [(one.kernel, one.variant, one.scratch_nbytes, one.constants_nbytes) for one in candidates]
-    return candidates[known.index((before.kernel, before.variant, before.scratch_nbytes, before.constants_nbytes))]
 
 
 def plan_program(program: Program, target: Target, backend: Backend, options: Options, observe: Observer) -> Plan:
@@ -251,64 +137,80 @@ def wish_of(options: Options) -> Wish | None:
         return None
     if options.max_workspace_nbytes is not None and options.optimize != "ram":
         return Wish(options.max_workspace_nbytes)
-    return Wish(max_rise=_SLIGHT) if _is_slight(options) else Wish()
-
-
-def limit_nbytes(options: Options) -> int | None:
-    """The most that a workspace may have, all its regions together."""
-    limits = [sum(options.regions.values())] if options.regions else []
-    if options.max_workspace_nbytes is not None:
-        limits.append(options.max_workspace_nbytes)
-    return min(limits, default=None)
-
-
-def offer(program: Program, fields: tuple[Field, ...], options: Options) -> tuple[Field, ...]:
-    """What there is to choose from; for balanced code without what takes more memory, or is slower, than need be."""
-    return without_slower(without_larger_workspace(program, fields)) if options.optimize in ("balanced", "ram") else fields
+    return Wish(max_rise=_SLIGHT) if is_slight(options) else Wish()
 
 
 def plan_programs(offered: Offers, goal: Goal, options: Options, observe: Observer) -> tuple[list[Plan], int]:
     """A plan for each entry, with the kernels that are best for all together and let each workspace stay within --max-workspace; and
-    the bytes of flash that their costs promise. CompileError if a workspace can't. For another goal than the options' own, where what
-    is wanted does not fit, all that kernels offer is there to choose from."""
-    fields = list(offered.usual if goal == offered.goal else offered.every)
+    the bytes of flash that their costs promise. CompileError if a workspace can't."""
+    made = _planned(offered, goal, options, observe)
+    while better := _better_plain(made, goal, options):
+        made = _planned(made.offered.without_sums(better), goal, options, observe)
+    if made.offered.with_sums and not _all_fit(made, options):
+        other = _planned(made.offered.without_sums(made.offered.with_sums), goal, options, observe)
+        made = other if _all_fit(other, options) else made
+    for plan in made.plans:
+        check_workspace(plan, options)
+    plans = list(made.plans)
+    if options.share_workspace and limit_nbytes(options) is None:
+        plans = within_shared(made, options, observe)
+    for plan in plans:
+        require_late_outputs(plan, options.io)
+    return plans, promised_flash_nbytes(made.choices)
 
-    def planned(number: int, chosen: tuple[Choice, ...], options: Options) -> Plan:
-        return plan_choices(offered.programs[number], chosen, options, observe, offered.every[number], offered.movers[number])
 
+def _planned(offered: Offers, goal: Goal, options: Options, observe: Observer) -> Planned:
+    """The plans of these Programs, as many within --max-workspace as can be."""
+    fields = list(offered.fields(goal))
     while True:
         choices = decide(fields, goal)
-        plans = [planned(number, chosen, options) for number, chosen in enumerate(choices)]
+        plans = [_entry(offered, number, chosen, options, observe) for number, chosen in enumerate(choices)]
         narrowed = [
             field if fits_workspace(plan, options) else with_less_scratch(field, plan, limit_nbytes(options) or 0)
             for field, plan in zip(fields, plans, strict=True)
         ]
         if all(new is old for new, old in zip(narrowed, fields, strict=True)):
-            break
+            return Planned(offered, choices, plans)
         fields = narrowed
-    for plan in plans:
-        check_workspace(plan, options)
-    if options.share_workspace and limit_nbytes(options) is None:
-        plans = within_shared(plans, choices, options, planned)
-    for plan in plans:
-        require_late_outputs(plan, options.io)
-    return plans, promised_flash_nbytes(choices)
 
 
-def within_shared(
-    plans: Sequence[Plan],
-    choices: Sequence[tuple[Choice, ...]],
-    options: Options,
-    planned: Callable[[int, tuple[Choice, ...], Options], Plan],
-) -> list[Plan]:
+def _entry(offered: Offers, number: int, chosen: tuple[Choice, ...], options: Options, observe: Observer) -> Plan:
+    return plan_choices(offered.programs[number], chosen, options, observe, offered.every[number], offered.movers[number])
+
+
+def _all_fit(made: Planned, options: Options) -> bool:
+    return all(fits_workspace(plan, options) for plan in made.plans)
+
+
+def _better_plain(made: Planned, goal: Goal, options: Options) -> frozenset[int]:
+    """The entries that need no sums of their own: layer by layer, they take no more memory without; or fit, if no more is wanted."""
+    offered = made.offered
+    if not offered.with_sums:
+        return frozenset()
+    plain = offered.without_sums(offered.with_sums)
+    choices, fits_is_enough = decide(plain.fields(goal), goal), options.optimize != "ram" and limit_nbytes(options) is not None
+    better = set[int]()
+    for number in offered.with_sums:
+        plan, whole = made.plans[number], layer_by_layer(plain.programs[number], choices[number], options, _silent)
+        no_larger = (whole.excess_nbytes, whole.workspace_nbytes) <= (plan.excess_nbytes, plan.workspace_nbytes)
+        if no_larger or (fits_is_enough and fits_workspace(whole, options)):
+            better.add(number)
+    return frozenset(better)
+
+
+def _silent(stage: str, result: object) -> None:
+    """An observer that looks away."""
+
+
+def within_shared(made: Planned, options: Options, observe: Observer) -> list[Plan]:
     """The plans of entries that share a workspace: none has to be smaller than the largest, if larger it is faster."""
     if not divides(options):
-        return list(plans)
-    limit = max(plan.workspace_nbytes for plan in plans)
+        return list(made.plans)
+    limit = max(plan.workspace_nbytes for plan in made.plans)
     roomy = replace(options, optimize="balanced", max_workspace_nbytes=limit)
     found = []
-    for number, (plan, chosen) in enumerate(zip(plans, choices, strict=True)):
-        other = planned(number, chosen, roomy) if plan.workspace_nbytes < limit else plan
+    for number, (plan, chosen) in enumerate(zip(made.plans, made.choices, strict=True)):
+        other = _entry(made.offered, number, chosen, roomy, observe) if plan.workspace_nbytes < limit else plan
         found.append(other if other.workspace_nbytes <= limit else plan)
     return found
 

@@ -10,7 +10,8 @@ from dataclasses import replace
 from aot.driver import Options, lower_model, resolve_target
 from aot.graph.ir import Model
 from aot.lower.select import decide
-from aot.planning import layer_by_layer, offers
+from aot.offers import offers
+from aot.planning import layer_by_layer
 
 
 def layer_by_layer_nbytes(model: Model, options: Options) -> int:

@@ -39,6 +39,25 @@ FINDS = {
         "Node('CONV_2D', (3, 4, 5), (6,), options={'padding': 'SAME', 'stride_h': 1, 'stride_w': 1, 'fused_activation_function': 'NONE', "
         "'dilation_h_factor': 1, 'dilation_w_factor': 1})), (0,), (6,))",
     ),
+    "a sum of its own where no placement needed less": (
+        Way("cortex-m33", optimize="size"),
+        "Net((Tensor((1, 66, 8, 4), scale=0.173), Tensor((2,), dtype='int32', data=(1, 2112)), Tensor((1, 2112), scale=0.173), "
+        "Tensor((4, 2112), dtype='int4', scale=0.5, data=Fill(seed=566, low=-7, high=7)), Tensor((4,), dtype='int32', "
+        "scale=0.08649999648332596, data=Fill(seed=267, low=-1048576, high=1048576)), Tensor((1, 4), scale=398.0, zero_point=1)), "
+        "(Node('RESHAPE', (0, 1), (2,), options={'new_shape': [1, 2112]}), Node('FULLY_CONNECTED', (2, 3, 4), (5,), "
+        "options={'fused_activation_function': 'NONE', 'keep_num_dims': False})), (0,), (5,))",
+    ),
+    "a sum of its own beside a tensor that outlives it": (
+        Way("cortex-m4"),
+        "Net((Tensor((1, 24, 4, 5), scale=0.00390625), Tensor((1, 24, 4, 5), scale=0.00390625, zero_point=-128), Tensor((1, 8, 4, 5), "
+        "scale=0.00390625, zero_point=-128), Tensor((2,), dtype='int32', data=(1, 160)), Tensor((1, 160), scale=0.00390625, "
+        "zero_point=-128), Tensor((8, 160), scale=(0.0245, 0.0202, 0.0332, 0.0325, 0.0114, 0.0068, 0.0257, 0.0205), "
+        "data=Fill(seed=325, low=-127, high=127)), Tensor((8,), dtype='int32', scale=(9.570312249707058e-05, 7.89062469266355e-05, "
+        "0.0001296874979743734, 0.00012695312034338713, 4.4531250750878826e-05, 2.656250035215635e-05, 0.00010039062181022018, "
+        "8.007812721189111e-05), data=Fill(seed=565, low=-1048576, high=1048576)), Tensor((1, 8), scale=0.108, zero_point=-128)), "
+        "(Node('LOGISTIC', (0,), (1,)), Node('RESHAPE', (2, 3), (4,), options={'new_shape': [1, 160]}), Node('FULLY_CONNECTED', (4, "
+        "5, 6), (7,), options={'fused_activation_function': 'RELU6', 'keep_num_dims': True})), (2, 0), (7, 1))",
+    ),
 }
 """What was wrong: (how it was compiled, the case)."""
 
