@@ -7,6 +7,7 @@ its instructions; what none takes goes to the generic emitter, whose loops LLVM 
 from __future__ import annotations
 
 from aot.backends.layers.endings import separate_endings
+from aot.backends.neon.depthwise import claim_depthwise
 from aot.backends.neon.dot_convolution import claim_convolution, claim_dense
 from aot.backends.neon.floats import FLOAT_KERNELS
 from aot.lower.fuse import LOWER_PASSES
@@ -24,6 +25,7 @@ KERNELS = (
     ),
     Kernel("dense by SDOT", claim_dense, "blocks of rows times channels", ("dense",)),
     *FLOAT_KERNELS,
+    Kernel("depthwise", claim_depthwise, "int8 depthwise convolution, eight channels at a time", ("depthwise",)),
 )
 
 BACKEND = Backend(

@@ -131,7 +131,8 @@ class _Run:
         return memory.outputs(self.bundle, self.entry, contents)
 
     def stack_peak(self) -> int:
-        return self.layout.stack_peak(self.held[self.layout.stack.region.name])
+        """Bytes that the last call took below its arguments."""
+        return max(0, self.layout.stack_peak(self.held[self.layout.stack.region.name]) - self.report.address)
 
     def _check_end(self, report: Report) -> None:
         """InternalError if a call faulted, failed, or broke the calling convention."""

@@ -179,7 +179,7 @@ static void check(const struct frame *frame, word code, word stack_pointer) {
         finish(FAILED);
 }
 
-/* Call a function with its arguments: the first in registers, the rest on its stack. */
+/* Call a function with its arguments: the first in registers, the rest on its stack; reported are the bytes that these take. */
 static void make_call(word function, const u64 *arguments, word count) {
     static struct frame frame;
     word registers[REGISTERS] = {0};
@@ -191,6 +191,7 @@ static void make_call(word function, const u64 *arguments, word count) {
         frame.before[i] = 0x5AFE0000u + (word)i;
     for (int i = 0; i < SAVED_FLOATS; i++)
         frame.floats_before[i] = 0x3FF0000000000000u + (u64)i;
+    report.address = job.stack + job.stack_nbytes - stack_pointer;
     word code = aot_call(function, registers, stack_pointer, &frame);
     check(&frame, code, stack_pointer);
 }
