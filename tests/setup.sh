@@ -39,6 +39,7 @@ system)
     command -v qemu-aarch64 >/dev/null || missing="$missing qemu-user"
     command -v gcc >/dev/null || missing="$missing gcc libc6-dev"
     command -v arm-none-eabi-gcc >/dev/null || missing="$missing gcc-arm-none-eabi"
+    command -v xtensa-lx106-elf-gcc >/dev/null || missing="$missing gcc-xtensa-lx106"
     # A missing emulator or compiler is no failure: the tests that need it skip and say so.
     [ -z "$missing" ] || install $missing || echo "setup: going on without: the tests that need them will skip" >&2
     ;;

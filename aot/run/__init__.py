@@ -85,8 +85,8 @@ def run_bundle(
     entry = entry or bundle.main
     bundle = bundle.model_of(entry)
     place = place_for(bundle.target, where)
-    if bundle.library and place == "host" and has_reference(bundle):
-        bundle = with_reference(bundle)
+    if bundle.library and place in ("host", "qemu") and has_reference(bundle):
+        bundle, entry = with_reference(bundle, entry)
     require_functions(bundle, place, functions or {})
     if entry.stream:
         require_pushes(place)

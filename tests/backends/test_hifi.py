@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import os
 import re
+import shutil
 import subprocess
 from collections.abc import Sequence
 from dataclasses import replace
@@ -31,7 +32,7 @@ from aot.graph.primitive import Geometry
 from aot.run import run_bundle
 from aot.run.reference import host_compiler
 from aot.samples import golden_samples
-from aot.target import host_target
+from aot.target import host_target, load_target
 from aot.verify import verify
 from tests.backends.library_layers import Layer, binary, convolution, dense, depthwise, pool, random_layer, side_by_side, softmax
 from tests.one_operator import random_inputs
@@ -181,6 +182,21 @@ def test_averages_are_exact_for_every_sum(reference: ctypes.CDLL) -> None:
         made = np.sign(products) * ((np.abs(products) + (1 << 30)) >> 31)
         expected = np.sign(sums) * ((2 * np.abs(sums) + count) // (2 * count))
         assert (made == expected).all(), count
+
+
+def test_the_reference_averages(reference: ctypes.CDLL) -> None:
+    """Windows of every size, at the ends of int8 and around halves."""
+    rng = np.random.default_rng(0)
+    scratch = np.zeros(512, np.uint64)
+    for count in range(1, MOST_TAPS + 1):
+        images = [np.full(count, value) for value in (-128, 127)] + [rng.integers(-128, 128, count) for _ in range(4)]
+        for image in images:
+            given, made = image.astype(np.int8), np.zeros(1, np.int8)
+            pointers = [ctypes.c_void_p(each.ctypes.data) for each in (made, given, scratch)]
+            sizes = (1, count, 1, 1, count, 1, 1, 0, 0, 1, 1, 0, 0)
+            assert reference.xa_nn_avgpool_8(*pointers[:2], *sizes, pointers[2]) == 0
+            total = int(image.sum())
+            assert made[0] == int(np.sign(total)) * ((2 * abs(total) + count) // (2 * count))
 
 
 def test_reciprocals_that_the_library_rounds_otherwise() -> None:
@@ -420,3 +436,16 @@ def test_golden(name: str, kernels: str) -> None:
     verdict = verify(bundle, oracle, samples if SWEEP else samples[:1], "host")
     assert not verdict.mismatches
     assert bool(bundle.library) == (kernels == "library")
+
+
+@pytest.mark.parametrize("cpu", ["rv32imc", "cortex-a9", "hexagonv68", "rv64gc", "cortex-a53"] if SWEEP else ["rv32imc"])
+def test_the_reference_on_other_cores(cpu: str, tmp_path: Path) -> None:
+    """Its C, compiled for a core without a division, beside the object for it."""
+    target = load_target(cpu)
+    if shutil.which(str(target.run["qemu"]["program"])) is None:
+        pytest.skip(f"{target.run['qemu']['program']} is not installed")
+    bundle = compiled([CASES[name][0] for name in CASES], tmp_path, options=replace(HIFI, target=target))
+    inputs = random_inputs((tmp_path / "model.tflite").read_bytes())
+    expected = run(read_main_graph(tmp_path / "model.tflite", HIFI), inputs)
+    made = run_bundle(bundle, inputs, "qemu").outputs
+    assert [each.tobytes() for each in made] == [each.tobytes() for each in expected]

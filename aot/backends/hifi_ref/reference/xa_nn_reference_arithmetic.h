@@ -65,8 +65,9 @@ static inline int xa_ref_outside(int32_t value, int32_t low, int32_t high) {
     return value < low || value > high;
 }
 
+/* Up to a multiple of a power of two. */
 static inline int32_t xa_ref_up(int32_t number, int32_t unit) {
-    return (number + unit - 1) / unit * unit;
+    return (int32_t)((uint32_t)(number + unit - 1) & ~((uint32_t)unit - 1u));
 }
 
 static inline int32_t xa_ref_most(int32_t a, int32_t b) {

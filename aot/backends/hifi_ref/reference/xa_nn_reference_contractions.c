@@ -114,6 +114,7 @@ int32_t xa_nn_conv2d_depthwise_per_chan_sym8sxasym8s(
     const int32_t channels = input_channels * channels_multiplier;
     for (int32_t y = 0; y < out_height; y++) {
         for (int32_t x = 0; x < out_width; x++) {
+            int32_t from = 0, copies = 0; /* channel c is the copies-th of input channel `from` */
             for (int32_t c = 0; c < channels; c++) {
                 int64_t sum = p_bias[c];
                 for (int32_t ky = 0; ky < kernel_height; ky++) {
@@ -122,12 +123,16 @@ int32_t xa_nn_conv2d_depthwise_per_chan_sym8sxasym8s(
                         if (xa_ref_outside(row, 0, input_height - 1) || xa_ref_outside(column, 0, input_width - 1)) {
                             continue;
                         }
-                        const int8_t input = p_inp[((int64_t)row * input_width + column) * input_channels + c / channels_multiplier];
+                        const int8_t input = p_inp[((int64_t)row * input_width + column) * input_channels + from];
                         sum += (int64_t)((input + input_zero_bias) * p_kernel[((int64_t)ky * kernel_width + kx) * channels + c]);
                     }
                 }
                 p_out[((int64_t)y * out_width + x) * channels + c] =
                     xa_ref_finish(sum, p_out_multiplier[c], p_out_shift[c], out_zero_bias);
+                if (++copies == channels_multiplier) {
+                    copies = 0;
+                    from++;
+                }
             }
         }
     }

@@ -2,9 +2,21 @@
 #include "xa_nn_reference.h"
 #include "xa_nn_reference_arithmetic.h"
 
-/* 1 / count as a fraction, rounded up (1 itself is the largest fraction). */
+/* 1 / count as a fraction, rounded up (1 itself is the largest fraction); bit by bit, as not every core divides. */
 static int32_t reciprocal(int32_t count) {
-    return count == 1 ? INT32_MAX : (int32_t)((((int64_t)1 << 31) + count - 1) / count);
+    uint32_t quotient = 0, rest = 1;
+    if (count == 1) {
+        return INT32_MAX;
+    }
+    for (int32_t bit = 0; bit < 31; bit++) {
+        rest <<= 1;
+        quotient <<= 1;
+        if (rest >= (uint32_t)count) {
+            rest -= (uint32_t)count;
+            quotient |= 1u;
+        }
+    }
+    return (int32_t)(rest != 0u ? quotient + 1u : quotient);
 }
 
 static int bad_pool(

@@ -16,7 +16,7 @@ int32_t xa_nn_conv2d_std_getsize(
     (void)out_data_format;
     if (input_height <= 0 || input_channels <= 0 || kernel_height <= 0 || kernel_width <= 0 || kernel_channels <= 0 || y_stride <= 0 ||
         y_padding < 0 || x_stride <= 0 || x_padding < 0 || out_height <= 0 || out_width <= 0 || output_channels <= 0 ||
-        input_channels % kernel_channels != 0 || input_precision != XA_NN_PRECISION_ASYM8S) {
+        kernel_channels != input_channels || input_precision != XA_NN_PRECISION_ASYM8S) {
         return -1;
     }
     /* An image of one row is turned into one of one column. */
