@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
+from math import prod
 
 from aot.backends.layers.fused import operands_of
 from aot.backends.layers.operands import Layer, read_layer
 from aot.backends.neon.dot_product import Block, Product
 from aot.backends.neon.ending import Ending
 from aot.backends.neon.pair_product import PairBlock
+from aot.backends.neon.rest import Rest, instructions
 from aot.backends.neon.simd import Simd
 from aot.backends.neon.windows import Line, Windows
 from aot.graph.ir import DType
@@ -22,6 +24,7 @@ from aot.graph.primitive import Primitive
 from aot.llvm.emission import KernelFunction
 from aot.llvm.types import I32, Value
 from aot.lower.implementation import Cost, Implementation, Rows
+from aot.lower.inplace import elementwise_overwrites
 from aot.lower.program import Buffer, Program
 from aot.target import Target
 
@@ -65,8 +68,6 @@ def claim_dense(program: Program, instruction: Primitive, target: Target) -> Imp
 
 
 def _implementation(program: Program, layer: Layer, target: Target, kernel: str) -> Implementation | str:
-    if layer.split.rest is not None:
-        return "something is fused behind it"
     plan = _Plan(layer, target)
     instruction = layer.instruction
     data = plan.product.table(layer.weights)
@@ -82,7 +83,8 @@ def _implementation(program: Program, layer: Layer, target: Target, kernel: str)
         writes=(instruction.out,),
         constants=(table, *constants),
         emit=lambda function: _emit(function, plan, table.name),
-        scratch_nbytes=plan.windows.scratch_nbytes,
+        scratch_nbytes=-(-(plan.windows.scratch_nbytes + plan.line_nbytes) // 4) * 4,
+        overwrites=elementwise_overwrites(program, instruction) if plan.has_rest else (),
         rows=Rows(layer.geometry.output[1], 1, images=layer.geometry.output[0]),
         style="ordered",
         notes=(product.ending.note(), f"{product.pixels} pixels x {4 * product.vectors} channels by {by}, pixels are read {how}"),
@@ -109,14 +111,13 @@ class _Plan:
 
     def __post_init__(self) -> None:
         layer = self.layer
-        windows, ending = Windows.of(layer, True), Ending.of(layer)
+        windows, ending = Windows.of(layer, not self.has_rest), Ending.of(layer)
         object.__setattr__(self, "windows", windows)
         channels = len(layer.bias)
         shapes, block = _blocks(self.target)
         some = [(min(pixels, windows.least), vectors) for pixels, vectors in shapes if 4 * vectors < channels + 4]
-        found = [
-            Product(ending, windows.runs, windows.step, channels, *shape, layer.out.pixel, block) for shape in sorted(set(some))
-        ]
+        step = channels if self.has_rest else layer.out.pixel
+        found = [Product(ending, windows.runs, windows.step, channels, *shape, step, block) for shape in sorted(set(some))]
         if block is not Block and not all(one.fits_halves(layer.weights) for one in found):
             found = [replace(one, block=partial(block, pairs=False)) for one in found]
         object.__setattr__(self, "product", min(found, key=self._instructions))
@@ -127,33 +128,56 @@ class _Plan:
         return lines * (8 + -(-length // product.pixels) * product.instructions)
 
     @property
+    def has_rest(self) -> bool:
+        return self.layer.split.rest is not None
+
+    @property
+    def line_nbytes(self) -> int:
+        """Of scratch, behind that of the windows: a line of results that something fused takes."""
+        return self.layer.geometry.output[2] * self.layer.geometry.output[3] if self.has_rest else 0
+
+    @property
     def cost(self) -> Cost:
         """Counted on the code."""
-        return Cost(round(20 + self.windows.instructions + self._instructions(self.product)), 400)
+        rest = instructions(self.layer) * prod(self.layer.geometry.output)
+        return Cost(round(20 + self.windows.instructions + self._instructions(self.product) + rest), 400)
 
 
 def _emit(function: KernelFunction, plan: _Plan, table_name: str) -> None:
     layer, product, simd, builder = plan.layer, plan.product, Simd(function), function.builder
     source, target = function.pointer(layer.instruction.left.buffer), function.pointer(layer.instruction.out)
-    table, pixel, pixels = function.pointer(table_name), layer.out.pixel, product.pixels
+    table = function.pointer(table_name)
+    nbytes = function.buffer(layer.instruction.out).dtype.nbytes
 
     def line(one: Line) -> None:
-        image, row = builder.mul(one.image, I32(layer.out.image)), builder.mul(one.row, I32(layer.out.row))
-        out = simd.at(target, builder.add(builder.add(image, row), I32(layer.out.offset)))
-
-        def block(x: Value) -> None:
-            rows = [simd.at(each, builder.mul(x, I32(product.step))) for each in one.rows]
-            product.emit(simd, rows, simd.at(out, builder.mul(x, I32(pixel))), table)
-
-        if isinstance(one.count, int) and one.count == pixels:
-            product.emit(simd, one.rows, out, table)
-        elif isinstance(one.count, int) and one.count % pixels == 0:
-            with function.loop(0, one.count, pixels) as x:
-                block(x)
-        else:
-            _overlapping(simd, one.count, pixels, block)
+        image, row = builder.mul(one.image, I32(layer.out.image * nbytes)), builder.mul(one.row, I32(layer.out.row * nbytes))
+        out = simd.at(target, builder.add(builder.add(image, row), I32(layer.out.offset * nbytes)))
+        if not plan.has_rest:
+            _pixels(simd, product, one, out, table)
+            return
+        assert isinstance(one.count, int) and function.scratch is not None
+        results = simd.at(function.scratch, plan.windows.scratch_nbytes)
+        _pixels(simd, product, one, results, table)
+        Rest(simd, layer).emit(results, out, one.count, (one.image, one.row, 0))
 
     plan.windows.emit(simd, source, function.scratch, (function.y0, function.y1), line)
+
+
+def _pixels(simd: Simd, product: Product, line: Line, out: Value, table: Value) -> None:
+    """All pixels of a line, their outputs from `out` on."""
+    builder, pixels = simd.builder, product.pixels
+
+    def block(x: Value) -> None:
+        rows = [simd.at(each, builder.mul(x, I32(product.step))) for each in line.rows]
+        product.emit(simd, rows, simd.at(out, builder.mul(x, I32(product.out_step))), table)
+
+    if isinstance(line.count, int) and line.count == pixels:
+        product.emit(simd, line.rows, out, table)
+    elif isinstance(line.count, int) and line.count % pixels == 0:
+        with simd.function.loop(0, line.count, pixels) as x:
+            block(x)
+    else:
+        _overlapping(simd, line.count, pixels, block)
 
 
 def _overlapping(simd: Simd, count: int | Value, pixels: int, block: Callable[[Value], None]) -> None:

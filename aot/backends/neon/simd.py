@@ -227,6 +227,11 @@ class Simd:
         both = self.join(a, b)
         return self.builder.trunc(both, _halved(both.type))
 
+    def widen(self, a: Value, unsigned: bool = False) -> Value:
+        """SXTL or UXTL: lanes of twice the bits."""
+        to = vector(ir.IntType(2 * a.type.element.width), a.type.count)
+        return self.builder.zext(a, to) if unsigned else self.builder.sext(a, to)
+
     def shift_narrow(self, a: Value, right: int, rounds: bool) -> Value:
         """SQRSHRN or SQSHRN: shifted to the right by 1 to half the bits, rounded half up or down, then saturated."""
         to = _halved(a.type)
