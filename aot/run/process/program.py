@@ -124,13 +124,15 @@ def _zig(command: Sequence[str], folder: Path, what: str) -> None:
 
 
 def _extents(data: bytes) -> tuple[int, int, int]:
-    """(bytes of code, bytes of read-only data, the strictest alignment) of an object with at most one section of each that is not empty."""
+    """(bytes of code, bytes of read-only data, the strictest alignment of these) of an object with one section of code. Read-only data
+    may come in several, as vectors that LLVM loads lie in sections of their own."""
     sections = [one for one in ELFFile(io.BytesIO(data)).iter_sections() if one["sh_size"] and one["sh_flags"] & 2]
     code = [one["sh_size"] for one in sections if one.name.startswith(".text")]
     rodata = [one for one in sections if one.name.startswith(".rodata")]
-    if len(rodata) > 1:
-        raise InternalError("the object has several sections of read-only data")
-    return sum(code), sum(one["sh_size"] for one in rodata), max((one["sh_addralign"] for one in rodata), default=1)
+    nbytes = 0
+    for one in rodata:
+        nbytes = -(-nbytes // one["sh_addralign"]) * one["sh_addralign"] + one["sh_size"]
+    return sum(code), nbytes, max((one["sh_addralign"] for one in rodata), default=1)
 
 
 def _read(elf: bytes) -> Program:
