@@ -80,6 +80,8 @@ def test_refusals(changes: dict, text: str) -> None:
         {"max_workspace_nbytes": 4096},
         {"target": "cortex-m4"},
         {"target": "cortex-m55"},
+        {"target": "cortex-a9", "max_stack_nbytes": 4096},
+        {"target": "cortex-a53", "max_stack_nbytes": 4096},
     ],
 )
 def test_what_it_can_be_combined_with(changes: dict, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,7 @@ from aot.bundle import Bundle, Entry
 from aot.errors import CompileError, InternalError
 from aot.run import memory
 from aot.run.layout import Layout, check_stack, describe_layer, owners_of
-from aot.run.memory import PAGES, Call, Placed, Region, place
+from aot.run.memory import PAGES, Placed, Region, place
 from aot.run.process import counter
 from aot.run.process.counter import Counts, compiled_plugin
 from aot.run.process.job import BAD_READ, BROKE_SAVED, FAILED, FAULTED, Report, job, read_report, writable
@@ -33,8 +33,6 @@ _REGIONS = 0x1000_0000
 """Where regions begin: above the program, below what QEMU and the kernel choose addresses from."""
 _GAP = 16 * PAGE
 _STACK_MARGIN = 16384
-_REGISTERS = {"aarch64": 8, "arm": 4, "riscv": 8, "hexagon": 6}
-"""Arguments that are passed in registers; the others lie on the stack, at the caller's stack pointer."""
 _SLOWEST = 5_000_000  # instructions a second that any machine's QEMU reaches
 _SIGNALS = {
     4: "an instruction that the CPU does not have",
@@ -55,7 +53,8 @@ def run(bundle: Bundle, entry: Entry, inputs: Sequence[np.ndarray], limit: int, 
         each.check()
     first, second = (each.outputs() for each in runs)
     memory.same_outputs(entry, first, second)
-    stack = max(each.stack_peak() for each in runs)
+    bounded = runs if entry.threads == 1 else runs[:1]  # in the other run what runs the parts has a frame of its own
+    stack = max(each.stack_peak() for each in bounded)
     check_stack(entry, stack)
     counts = runs[0].counts
     read_nbytes = runs[0].report.read_nbytes if entry.paging else None
@@ -86,8 +85,7 @@ class _Run:
         seed, guard = (1, 0xA5) if self.at_end else (2, 0x3C)
         regions, self.calls = memory.arguments(self.bundle, self.entry, self.inputs, seed, self.push_rows)
         pages = [Region(PAGES, 4, False, self.bundle.pages)] if self.bundle.pages is not None and self.entry.paging else []
-        passed = _on_stack(self.calls, self.bundle.target)
-        self.layout, self.file = _lay_out(self.program, self.entry, regions, pages, self.at_end, guard, passed)
+        self.layout, self.file = _lay_out(self.program, self.entry, regions, pages, self.at_end, guard)
         self.counts: Counts | None = None
 
     def execute(self, qemu: str, plugin: Path | None) -> None:
@@ -161,17 +159,10 @@ class _Run:
         raise InternalError(f"{describe_layer(self.entry, function or self.entry.symbol)}: {problem}{near}; {place}")
 
 
-def _on_stack(calls: Sequence[Call], target: Target) -> int:
-    """Bytes of arguments that the call with most of them passes on the stack."""
-    registers = next(count for name, count in _REGISTERS.items() if target.triple.startswith(name))
-    words = max(0, *(len(call.arguments) - registers for call in calls))
-    return -(-words * target.pointer_bits // 8 // 16) * 16
-
-
 def _lay_out(
-    program: Program, entry: Entry, regions: Sequence[Region], pages: Sequence[Region], at_end: bool, guard: int, passed: int
+    program: Program, entry: Entry, regions: Sequence[Region], pages: Sequence[Region], at_end: bool, guard: int
 ) -> tuple[Layout, Placed | None]:
-    """Where everything lies; the file that pages come from, if there is one, behind it. passed: bytes of arguments on the stack."""
+    """Where everything lies; the file that pages come from, if there is one, behind it."""
     image = program.image
     stack_nbytes = -(-(entry.stack_nbytes + _STACK_MARGIN) // 16) * 16
     stack = Region("the stack", 16, True, bytes([guard]) * stack_nbytes)
@@ -186,4 +177,4 @@ def _lay_out(
             ("the object's read-only data", image.rodata_address, image.rodata),
         )
     )
-    return Layout(image, code, rodata, placed[0], top - passed, arguments, ()), file
+    return Layout(image, code, rodata, placed[0], top, arguments, ()), file
