@@ -48,7 +48,7 @@ def geometry_of(program: Program) -> Geometry:
 
 def dot_of(program: Program) -> Implementation | None:
     (instruction,) = program.instructions
-    kernels = [one for one in neon.KERNELS if "SDOT" in one.name and kind_of(instruction) in one.kinds]
+    kernels = [one for one in neon.KERNELS if one.name in ("convolution", "dense") and kind_of(instruction) in one.kinds]
     answers = [kernel.claim(program, instruction, A76) for kernel in kernels]
     return next((answer for answer in answers if isinstance(answer, Implementation)), None)
 

@@ -204,7 +204,6 @@ _ABILITIES = {
     "dotprod": "dot products (SDOT)",
     "dsp": "DSP extension (SMLAD)",
     "mve": "Helium (MVE)",
-    "dotprod": "dot products (SDOT)",
 }
 
 

@@ -7,8 +7,8 @@ its instructions; what none takes goes to the generic emitter, whose loops LLVM 
 from __future__ import annotations
 
 from aot.backends.layers.endings import separate_endings
+from aot.backends.neon.convolution import claim_convolution, claim_dense
 from aot.backends.neon.depthwise import claim_depthwise
-from aot.backends.neon.dot_convolution import claim_convolution, claim_dense
 from aot.backends.neon.floats import FLOAT_KERNELS
 from aot.lower.fuse import LOWER_PASSES
 from aot.lower.groups import split_groups
@@ -18,12 +18,12 @@ from aot.lower.signed import signed_bytes
 
 KERNELS = (
     Kernel(
-        "convolution by SDOT",
+        "convolution",
         claim_convolution,
         "blocks of pixels times channels, windows read where they lie",
         ("conv", "depthwise"),
     ),
-    Kernel("dense by SDOT", claim_dense, "blocks of rows times channels", ("dense",)),
+    Kernel("dense", claim_dense, "blocks of rows times channels", ("dense",)),
     *FLOAT_KERNELS,
     Kernel("depthwise", claim_depthwise, "int8 depthwise convolution, eight channels at a time", ("depthwise",)),
 )

@@ -22,7 +22,7 @@ from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import SymbolTableSection
 
 from aot.bundle import Bundle
-from aot.errors import CompileError, InternalError
+from aot.errors import CompileError
 from aot.run.image import Image, Symbol
 from aot.target import Target
 
@@ -140,7 +140,7 @@ def _read(elf: bytes) -> Program:
     file = ELFFile(io.BytesIO(elf))
     table = file.get_section_by_name(".symtab")
     assert isinstance(table, SymbolTableSection)
-    held = dict.fromkeys((".bundle.code", ".bundle.rodata"), (0, b""))
+    held: dict[str, tuple[int, bytes]] = dict.fromkeys((".bundle.code", ".bundle.rodata"), (0, b""))
     for name in held:
         if section := file.get_section_by_name(name):
             held[name] = section["sh_addr"], section.data()

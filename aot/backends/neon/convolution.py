@@ -1,4 +1,4 @@
-"""Convolutions and dense layers of int8 on cores with SDOT: blocks of pixels times channels, read where the windows lie.
+"""Convolutions and dense layers of int8: blocks of pixels times channels, read where the windows lie.
 
 Enters: contractions. Leaves: `Implementation`s, or the sentence why not.
 Invariant: a block's pixels are computed from the input only, so that the last block of a line may repeat pixels of the one before.
