@@ -93,7 +93,7 @@ def check_where(where: str | None, request: Request) -> None:
     target, _ = resolve_target(request.options())
     place = place_for(target, where or "auto")
     if request.stream_input:
-        require_pushes(place)
+        require_pushes(place, target)
 
 
 def figures(bundle: Bundle, result: RunResult) -> dict[str, Any]:

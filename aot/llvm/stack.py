@@ -27,9 +27,16 @@ class Depth:
 _NOTHING = Depth(0, ("", 0))
 
 
+def _pushed_nbytes(target: Target) -> int:
+    """What a call puts on the stack beside the frame that LLVM states: x86's return address, a Hexagon's link and frame pointer."""
+    if target.triple.startswith(("x86_64", "i386", "i686")):
+        return target.pointer_bits // 8
+    return 8 if target.triple.startswith("hexagon") else 0
+
+
 def deepest(symbol: str, calls: Mapping[str, Collection[str]], frames: Mapping[str, int], target: Target) -> Depth:
     """The largest sum of frames on a path of calls from `symbol` on. InternalError if a function can call itself."""
-    pushed = target.pointer_bits // 8 if target.triple.startswith(("x86_64", "i386", "i686")) else 0
+    pushed = _pushed_nbytes(target)
     done: dict[str, Depth] = {}
 
     def depth(name: str, path: tuple[str, ...]) -> Depth:

@@ -89,7 +89,7 @@ def run_bundle(
         bundle, entry = with_reference(bundle, entry)
     require_functions(bundle, place, functions or {})
     if entry.stream:
-        require_pushes(place)
+        require_pushes(place, bundle.target)
     limit = limit or 1_000_000_000 + 2_000 * sum(layer.macs for layer in entry.layers)
     if takes_state(entry):
         held = initial_state(bundle, where, functions) if state is None else state
@@ -102,10 +102,15 @@ def run_bundle(
     return replace(result, outputs=result.outputs[:-1], state=result.outputs[-1].tobytes())
 
 
-def require_pushes(place: str) -> None:
+def require_pushes(place: str, target: Target) -> None:
     """CompileError if rows of an input can't be pushed at this place."""
-    if place not in _PUSHES:
+    if place not in _PUSHES and not _is_process(place, target):
         raise CompileError(f"an input that comes row by row can't be pushed on {place}", hint=f"use --on {' or '.join(_PUSHES)}")
+
+
+def _is_process(place: str, target: Target) -> bool:
+    """Whether code of the target runs in a Linux process there, not on a board."""
+    return place == "qemu" and "program" in target.run["qemu"]
 
 
 def require_functions(bundle: Bundle, place: str, functions: Collection[str] = ()) -> None:
@@ -147,7 +152,7 @@ def _run(
         from aot.run import emulate
 
         return emulate.run(bundle, entry, inputs, limit, tracing, push_rows)
-    if place == "qemu" and "program" in bundle.target.run["qemu"]:
+    if _is_process(place, bundle.target):
         from aot.run import process
 
         return process.run(bundle, entry, inputs, limit, push_rows)

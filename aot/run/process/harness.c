@@ -156,11 +156,12 @@ int aot_read(void *context, unsigned offset, unsigned nbytes, void *to) {
     return 0;
 }
 
-/* The caller's function that runs the parts of a layer: the last one first. */
-void aot_parallel_for(void *pool, unsigned parts, void (*body)(void *arg, unsigned part), void *arg) {
-    (void)pool;
-    while (parts--)
-        body(arg, parts);
+/* The caller's function that runs the parts of a layer, in any order: backwards. */
+void aot_parallel_for(void *pool, unsigned parts, void (*body)(void *, unsigned), void *argument) {
+    if ((word)pool != job.context)
+        finish(BAD_JOB);
+    while (parts)
+        body(argument, --parts);
 }
 
 /* The counter (counter.c) starts anew here. */
@@ -186,19 +187,17 @@ static void check(const struct frame *frame, word code, word stack_pointer) {
         finish(FAILED);
 }
 
-/* Call a function with its arguments: the first in registers, the rest on its stack; reported are the bytes that these take. */
+/* Call a function with its arguments: the first in registers, the rest above its stack. */
 static void make_call(word function, const u64 *arguments, word count) {
     static struct frame frame;
     word registers[REGISTERS] = {0};
-    word left = count > REGISTERS ? count - REGISTERS : 0;
-    word stack_pointer = (word)(job.stack + job.stack_nbytes) - ((left * sizeof(word) + 15) & ~(word)15);
+    word stack_pointer = (word)(job.stack + job.stack_nbytes);
     for (word i = 0; i < count; i++)
         *(i < REGISTERS ? registers + i : (word *)stack_pointer + (i - REGISTERS)) = (word)arguments[i];
     for (int i = 0; i < SAVED; i++)
         frame.before[i] = 0x5AFE0000u + (word)i;
     for (int i = 0; i < SAVED_FLOATS; i++)
         frame.floats_before[i] = 0x3FF0000000000000u + (u64)i;
-    report.address = job.stack + job.stack_nbytes - stack_pointer;
     word code = aot_call(function, registers, stack_pointer, &frame);
     check(&frame, code, stack_pointer);
 }

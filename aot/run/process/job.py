@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from aot.bundle import Entry
 from aot.errors import InternalError
 from aot.run.layout import Layout
-from aot.run.memory import CONTEXT, NO_WORKERS, PARALLEL_FOR, READ, ROWS, Call, Placed, region_name
+from aot.run.memory import CONTEXT, NO_WORKERS, PARALLEL_FOR, POOL, READ, ROWS, Call, Placed, region_name
 from aot.run.process.program import Program
 from aot.run.reader import CONTEXT as CONTEXT_VALUE
 
@@ -48,14 +48,14 @@ class Report:
 
 
 def job(program: Program, entry: Entry, layout: Layout, calls: Sequence[Call], file: Placed | None, at_end: bool) -> bytes:
-    """The job. file: where pages of weights come from; they come at once (at_end), or in the other run only by the next read. The parts of
-    layers are the entry's own business (at_end), or are run for it, the last one first."""
+    """The job. file: where pages of weights come from. at_end: they come at once, and the entry runs the parts of its layers itself;
+    in the other run they come only by the next read, and the harness runs parts backwards."""
     placed = {one.region.name: one for one in layout.arguments}
     regions = [one for one in (layout.stack, *layout.arguments, *([file] if file else [])) if one.end > one.start]
     spans = [placed[region_name(pointer)] for pointer in entry.workspaces] if file else []
     stack = layout.stack
     words = [int(not at_end), CONTEXT_VALUE, file.address if file else 0, file.region.nbytes if file else 0]
-    words += [stack.address, stack.region.nbytes, stack.guard, len(spans), len(regions), len(calls)]
+    words += [stack.address, layout.stack_pointer - stack.address, stack.guard, len(spans), len(regions), len(calls)]
     for span in spans:
         words += [span.address, span.region.nbytes, 1]
     parts = [_words(words)]
@@ -63,7 +63,7 @@ def job(program: Program, entry: Entry, layout: Layout, calls: Sequence[Call], f
         parts += [_words([one.start, one.end - one.start, int(one.region.writable)]), one.image]
     addresses = {name: one.address for name, one in placed.items()}
     addresses |= {READ: program.symbols["aot_read"], CONTEXT: CONTEXT_VALUE}
-    addresses |= {**NO_WORKERS, PARALLEL_FOR: 0 if at_end else program.symbols["aot_parallel_for"]}
+    addresses |= NO_WORKERS if at_end else {PARALLEL_FOR: program.symbols["aot_parallel_for"], POOL: CONTEXT_VALUE}
     for call in calls:
         parts += _call(program, placed, addresses, call, at_end)
     return b"".join(parts)

@@ -29,7 +29,8 @@ from aot.target import Target
 SOURCES = Path(__file__).parent
 PAGE = 0x1_0000
 """A multiple of every emulated core's pages: a Hexagon's have 64 KiB."""
-_BASE = 0x10_0000
+_BASE, _MOST = 0x10_0000, 0xC00_0000
+"""Where the bundle's code is, and what its constants may take."""
 _OPTIONS = (
     *("-c", "-O1", "-ffreestanding", "-fno-builtin", "-fno-stack-protector", "-fno-sanitize=all"),
     *("-fno-unwind-tables", "-fno-asynchronous-unwind-tables"),
@@ -70,20 +71,23 @@ class Program:
 def linked(bundle: Bundle, at_end: bool) -> Program:
     """The program. at_end: read-only data end where their last page ends; otherwise they start where a page starts.
     CompileError where ziglang is missing, or nothing is known of the architecture."""
-    return _linked(bundle.object, _harness(compiler_options(bundle.target)), at_end)
+    harness = _harness(compiler_options(bundle.target))
+    code_nbytes, align = _extents(bundle.object)
+    first = -(-(_BASE + code_nbytes) // PAGE) * PAGE + PAGE
+    program = _linked(bundle.object, harness, first, first + _MOST)
+    if not at_end:
+        return program
+    nbytes = len(program.image.rodata)
+    return _linked(bundle.object, harness, first + (-nbytes % PAGE) // align * align, first + _MOST)
 
 
 @lru_cache(maxsize=4)
-def _linked(data: bytes, harness: Sequence[Path], at_end: bool) -> Program:
+def _linked(data: bytes, harness: Sequence[Path], rodata: int, own: int) -> Program:
+    """rodata: where the bundle's constants are; own: where what is the harness's own is."""
     with tempfile.TemporaryDirectory(prefix="aot-") as name:
         folder = Path(name)
         (folder / "bundle.o").write_bytes(data)
-        code_nbytes, rodata_nbytes, align = _extents(data)
-        rodata = -(-(_BASE + code_nbytes) // PAGE) * PAGE + PAGE
-        end = -(-(rodata + rodata_nbytes) // PAGE) * PAGE
-        if at_end:
-            rodata = (end - rodata_nbytes) // align * align
-        (folder / "script").write_text(_SCRIPT.format(code=_BASE, rodata=rodata, harness=end + PAGE, page=PAGE))
+        (folder / "script").write_text(_SCRIPT.format(code=_BASE, rodata=rodata, harness=own, page=PAGE))
         command = ["ld.lld", "-static", "--no-relax", "-z", "max-page-size=65536", "-T", "script", "-o", "program", "bundle.o"]
         _zig([*command, *map(str, harness)], folder, "can't link the bundle")
         return _read((folder / "program").read_bytes())
@@ -123,16 +127,17 @@ def _zig(command: Sequence[str], folder: Path, what: str) -> None:
         raise CompileError(f"{what}: {lines[0] if lines else command[0]}")
 
 
-def _extents(data: bytes) -> tuple[int, int, int]:
-    """(bytes of code, bytes of read-only data, the strictest alignment of these) of an object with one section of code. Read-only data
-    may come in several, as vectors that LLVM loads lie in sections of their own."""
+def _extents(data: bytes) -> tuple[int, int]:
+    """(bytes that code takes at most, the strictest alignment of read-only data) of an object."""
     sections = [one for one in ELFFile(io.BytesIO(data)).iter_sections() if one["sh_size"] and one["sh_flags"] & 2]
-    code = [one["sh_size"] for one in sections if one.name.startswith(".text")]
-    rodata = [one for one in sections if one.name.startswith(".rodata")]
-    nbytes = 0
-    for one in rodata:
-        nbytes = -(-nbytes // one["sh_addralign"]) * one["sh_addralign"] + one["sh_size"]
-    return sum(code), nbytes, max((one["sh_addralign"] for one in rodata), default=1)
+    code = sum(one["sh_size"] + one["sh_addralign"] for one in sections if one.name.startswith(".text"))
+    return code, max((one["sh_addralign"] for one in sections if one.name.startswith(".rodata")), default=1)
+
+
+def _section(file: ELFFile, name: str) -> tuple[int, bytes]:
+    """Address and content of a section; nothing if there is none."""
+    section = file.get_section_by_name(name)
+    return (section["sh_addr"], section.data()) if section else (0, b"")
 
 
 def _read(elf: bytes) -> Program:
@@ -140,11 +145,7 @@ def _read(elf: bytes) -> Program:
     file = ELFFile(io.BytesIO(elf))
     table = file.get_section_by_name(".symtab")
     assert isinstance(table, SymbolTableSection)
-    held: dict[str, tuple[int, bytes]] = dict.fromkeys((".bundle.code", ".bundle.rodata"), (0, b""))
-    for name in held:
-        if section := file.get_section_by_name(name):
-            held[name] = section["sh_addr"], section.data()
-    (code, text), (rodata, data) = held[".bundle.code"], held[".bundle.rodata"]
+    (code, text), (rodata, data) = _section(file, ".bundle.code"), _section(file, ".bundle.rodata")
     thumb = 1 if file["e_machine"] == "EM_ARM" else 0
     found = [one for one in table.iter_symbols() if one["st_info"]["type"] == "STT_FUNC"]
     functions = sorted((one["st_value"] & ~thumb, one.name, one["st_size"]) for one in found)

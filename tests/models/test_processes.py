@@ -1,0 +1,132 @@
+"""Models on cores whose code runs in a Linux process under QEMU: networks of MLPerf Tiny, a sample of the others, every way to be called.
+All real models with AOT_SWEEP=1.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import aot
+from aot.driver import read_main_graph
+from aot.graph.interpreter import run as interpret
+from aot.run import run_bundle
+from aot.samples import golden_samples, random_inputs
+from aot.target import load_target
+from aot.verify import verify
+from tests.models.test_golden_models import LARGE, NETWORKS, REFUSED, SLOW, UNITS, model_of, name_of
+from tests.models.test_state import check_instances, everything
+from tests.models.test_stream_input import network, same
+from tests.shared import FIVE, golden, model
+
+SWEEP = bool(os.environ.get("AOT_SWEEP"))
+DEFAULT = aot.Options()
+CPUS = ("cortex-a9", "cortex-a53", "hexagonv68", "rv32imac", "rv64gc")
+OTHERS = (
+    "cortex-a7",
+    "cortex-a8",
+    "cortex-a15",
+    "cortex-a72",
+    "cortex-a55",
+    "cortex-a76",
+    "neoverse-n1",
+    "cortex-a510",
+    "cortex-a710",
+)
+FURTHER = ("rv32imc", "rv64gcv")
+
+
+def sample(cpu: str) -> list[Path]:
+    """Golden files for a CPU: a few units, another few for each CPU, and one network with floats; all with AOT_SWEEP=1."""
+    number = CPUS.index(cpu)
+    if SWEEP:
+        return [path for path in (*NETWORKS, *UNITS) if path.stem not in (*LARGE, *SLOW)]
+    networks = [path for path in NETWORKS if path.stem in ("tflm__sine_float", "tflm__trained_lstm_int8", "esphome_mww__vad")]
+    return [*networks[number % 3 :][:1], *UNITS[number * 5 :: 40]]
+
+
+def check(path: Path, bundle: aot.Bundle, runs: int = 1) -> None:
+    with np.load(path) as archive:
+        oracle, samples = golden_samples(bundle.main, {name: archive[name] for name in archive.files}, path.name)
+    assert samples
+    report = verify(bundle, oracle, samples if bundle.state_nbytes else samples[:runs], "auto")
+    assert report.mismatches == ()
+
+
+def compiled(path: Path, cpu: str, backend: str | None = None, options: aot.Options = DEFAULT) -> aot.Bundle:
+    """Skips where the emulator is missing."""
+    program = str(load_target(cpu).run["qemu"]["program"])
+    if shutil.which(program) is None:
+        pytest.skip(f"{program} is not installed")
+    pytest.importorskip("ziglang", reason="ziglang, which links the process, is not installed")
+    return aot.compile(path, cpu, options=replace(options, backend=backend or options.backend))
+
+
+def taken(cpu: str, name: str) -> bool:
+    """KWS and AD on every core, of the slower networks one or two on each."""
+    slow = [each for each in FIVE if each not in ("KWS", "AD")]
+    return SWEEP or name not in slow or (CPUS.index(cpu) + slow.index(name)) % 3 == 0
+
+
+@pytest.mark.parametrize("cpu,name", [(cpu, name) for cpu in CPUS for name in FIVE if taken(cpu, name)])
+def test_networks_of_mlperf_tiny(cpu: str, name: str) -> None:
+    check(golden(name), compiled(model(name), cpu, "generic"))
+
+
+@pytest.mark.parametrize(
+    "cpu,path", [(cpu, path) for cpu in CPUS for path in sample(cpu)], ids=lambda one: getattr(one, "stem", one)
+)
+def test_samples_of_the_others(cpu: str, path: Path) -> None:
+    if name_of(path) in REFUSED:
+        pytest.skip(f"docs/operators.md says that it can't be compiled: {REFUSED[name_of(path)]}")
+    check(path, compiled(model_of(path), cpu, "generic"), runs=2)
+
+
+WAYS = {
+    "weights by themselves, inputs in the workspace": {"weights": "separate", "io": "workspace"},
+    "code that runs anywhere": {"position_independent": True},
+    "pages": {"page_weights_nbytes": 4096},
+    "rows": {"stream_input": True},
+    "pages and rows": {"page_weights_nbytes": 4096, "stream_input": True, "io": "workspace"},
+    "parts": {"threads": 3},
+    "a region": {"regions": {"tcm": 1024, "ram": 1 << 20}, "weights_in": "tcm"},
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("cpu", CPUS)
+def test_every_way_to_be_called(cpu: str, way: str, tmp_path: Path) -> None:
+    path = tmp_path / "net.tflite"
+    path.write_bytes(network(1))
+    options = aot.Options(backend="generic", name="net", **WAYS[way])  # type: ignore[arg-type]
+    bundle = compiled(path, cpu, options=options)
+    inputs = random_inputs(bundle.main, 5)
+    for push_rows in (1, 3) if options.stream_input else (1,):
+        result = run_bundle(bundle, inputs, push_rows=push_rows)
+        same(result.outputs, interpret(read_main_graph(path, options), inputs))
+        assert result.instructions is not None and result.instructions > 1000
+        assert result.read_nbytes == (bundle.main.paging.read_nbytes if bundle.main.paging else None)
+
+
+@pytest.mark.parametrize("cpu", CPUS)
+def test_state(cpu: str, tmp_path: Path) -> None:
+    path = tmp_path / "keeper.tflite"
+    path.write_bytes(everything())
+    bundle = compiled(path, cpu, "generic")
+    check_instances(bundle, path)
+
+
+@pytest.mark.parametrize("cpu", FURTHER)
+def test_a_network_on_other_cores(cpu: str) -> None:
+    check(golden("KWS"), compiled(model("KWS"), cpu, "generic"))
+
+
+@pytest.mark.parametrize("cpu", OTHERS)
+@pytest.mark.parametrize("name", ["KWS", *(name for name in FIVE if name != "KWS" and SWEEP)])
+def test_the_default_back_end(cpu: str, name: str) -> None:
+    check(golden(name), compiled(model(name), cpu))
