@@ -1,4 +1,4 @@
-"""Programs of one float32 contraction, as operators and fusion would make it; inputs for them; how far results may be off.
+"""Programs of one float32 contraction or pool, as operators and fusion would make it; inputs for them; how far results may be off.
 
 Enters: geometry, what is fused behind. Leaves: Programs, arrays.
 """
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from aot.graph.evaluate import execute
-from aot.graph.expr import Acc, Binary, Const, Expr, Load, affine, axis, fixed
+from aot.graph.expr import Acc, Axis, Binary, Cast, Const, Expr, Load, affine, axis, fixed, integer
 from aot.graph.ir import DType
 from aot.graph.primitive import Contract, Geometry, Map, Reduce
 from aot.lower.program import Buffer, Program
@@ -134,6 +134,51 @@ def program_of(case: FloatCase) -> Program:
         if name in used
     ]
     return Program("test", tuple(buffers), (contract,), tuple(one.name for one in buffers if one.role == "input"), ("y",))
+
+
+@dataclass(frozen=True)
+class PoolCase:
+    """A pool. padding: top, bottom, left, right. combine: `add` for an average (of the elements inside), `max`, `min`."""
+
+    image: tuple[int, int, int, int] = (1, 5, 5, 4)
+    kernel: tuple[int, int] = (2, 2)
+    stride: tuple[int, int] = (2, 2)
+    padding: tuple[int, int, int, int] = (0, 0, 0, 0)
+    combine: str = "add"
+    rest: Rest | None = None
+
+
+def pool_of(case: PoolCase) -> Program:
+    n, *sizes, channels = case.image
+    top, bottom, left, right = case.padding
+    outs = [
+        (size + before + after - kernel) // step + 1
+        for size, before, after, kernel, step in zip(sizes, (top, left), (bottom, right), case.kernel, case.stride, strict=True)
+    ]
+    where = [affine({1 + i: case.stride[i], 4 + i: 1}, -before) for i, before in enumerate((top, left))]
+    start = {"add": 0.0, "max": -3.0e38, "min": 3.0e38}[case.combine]
+    load = Load("x", (axis(0), *where, axis(3)), FLOAT, number(start) if any(case.padding) else None)
+    result: Expr = Acc(FLOAT)
+    if case.combine == "add":
+        counts = [_count(1 + i, case.stride[i], before, case.kernel[i], sizes[i]) for i, before in enumerate((top, left))]
+        result = Binary("div", result, Cast(Binary("mul", *counts), FLOAT))
+    if case.rest is not None:
+        result = case.rest(result, tuple(axis(number) for number in range(4)))
+    shape = (n, *outs, channels)
+    reduce = Reduce("y", shape, case.kernel, case.combine, number(start), load, result, (), skip_fill=True)
+    alpha = np.random.default_rng(1).normal(0, 1, channels).astype(np.float32)
+    used = {one.buffer for one in reduce.loads}
+    buffers = [Buffer("x", FLOAT, case.image, "input"), Buffer("z", FLOAT, shape, "input")][: 1 + ("z" in used)]
+    constants = [Buffer("alpha", FLOAT, alpha.shape, "constant", data=alpha)] * ("alpha" in used)
+    names = tuple(one.name for one in buffers)
+    return Program("test", (*buffers, Buffer("y", FLOAT, shape, "output"), *constants), (reduce,), names, ("y",))
+
+
+def _count(along: int, stride: int, before: int, kernel: int, size: int) -> Expr:
+    """Elements of a window that are inside, along one axis."""
+    first = Binary("sub", Binary("mul", Axis(along), integer(stride)), integer(before))
+    last = Binary("min", Binary("add", first, integer(kernel)), integer(size))
+    return Binary("sub", last, Binary("max", first, integer(0)))
 
 
 def inputs_of(program: Program, seed: int = 1) -> dict[str, np.ndarray]:

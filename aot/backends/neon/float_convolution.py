@@ -124,7 +124,7 @@ class _Plan:
     def scatters(self) -> tuple[str, ...]:
         layer = self.layer
         in_one_piece = self.geometry.kernel[0] > 1 and not self.copies
-        source = (layer.instruction.left.buffer,) if layer.scatters_input and not in_one_piece else ()
+        source = (layer.source,) if layer.scatters_input and not in_one_piece else ()
         return (*source, *((layer.instruction.out,) if layer.scatters_output else ()))
 
     @property

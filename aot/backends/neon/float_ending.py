@@ -18,7 +18,7 @@ from aot.graph.ir import DType
 from aot.graph.primitive import Contract, Map, Reduce
 from aot.llvm import arithmetic
 from aot.llvm.expressions import uniform
-from aot.llvm.types import Value, constant, register_type
+from aot.llvm.types import I32, Value, constant, register_type
 from aot.lower.inplace import stored_element_loads
 from aot.lower.program import Program
 
@@ -51,12 +51,20 @@ class Ending:
 
 
 def read_ending(
-    program: Program, instruction: Contract | Reduce | Map, result: Expr, channel_axes: Sequence[int], is_wide: bool
+    program: Program,
+    instruction: Contract | Reduce | Map,
+    result: Expr,
+    channel_axes: Sequence[int],
+    is_wide: bool,
+    positions: bool = False,
 ) -> Ending | str:
-    """The ending, or why it is not one of vectors. channel_axes: those of the space that neighbouring elements of a row differ in."""
+    """The ending, or why it is not one of vectors. channel_axes: those of the space that neighbouring elements of a row differ in.
+    positions: whether it may ask for others."""
     if program[instruction.out].dtype is not DType.FLOAT32:
         return f"its output is {program[instruction.out].dtype}"
     for node in walk(result):
+        if isinstance(node, Axis) and positions and node.axis not in channel_axes:
+            continue
         if reason := _refusal(node, is_wide):
             return reason
     stored = stored_element_loads(program, instruction)
@@ -114,10 +122,12 @@ def _follows(program: Program, instruction: Contract | Reduce | Map, load: Load,
 
 
 class Lanes:
-    """Evaluates an ending's result for four channels. operands: vectors of its streams."""
+    """Evaluates an ending's result for four channels. operands: vectors of its streams. axes: values of those that are not of channels."""
 
-    def __init__(self, floats: Floats, ending: Ending, acc: Value | None, operands: Mapping[Load, Value]) -> None:
-        self.floats, self.ending, self.acc, self.operands = floats, ending, acc, operands
+    def __init__(
+        self, floats: Floats, ending: Ending, acc: Value | None, operands: Mapping[Load, Value], axes: Mapping[int, Value]
+    ) -> None:
+        self.floats, self.ending, self.acc, self.operands, self.axes = floats, ending, acc, operands, axes
         self.done: dict[int, Value] = {}
 
     def value(self, expr: Expr) -> Value:
@@ -127,6 +137,8 @@ class Lanes:
 
     def _emit(self, expr: Expr) -> Value:
         builder = self.floats.builder
+        if _is_of_positions(expr):
+            return repeated(self.floats, self.floats.function.value(expr, self.axes))
         match expr:
             case Const(value, dtype):
                 return splat(value, dtype)
@@ -158,6 +170,20 @@ class Lanes:
         if source is dtype:
             return x
         return builder.fptosi(x, vector_type(dtype)) if source.is_float else builder.sitofp(x, vector_type(dtype))
+
+
+def _is_of_positions(expr: Expr) -> bool:
+    """Whether it depends on positions and nothing else."""
+    leaves = [node for node in walk(expr) if isinstance(node, Axis | Acc | Load)]
+    return bool(leaves) and all(isinstance(node, Axis) for node in leaves)
+
+
+def repeated(floats: Floats, number: Value) -> Value:
+    """A number in all lanes."""
+    type = ir.VectorType(number.type, LANES)
+    undefined = ir.Constant(type, ir.Undefined)
+    first = floats.builder.insert_element(undefined, number, I32(0))
+    return floats.builder.shuffle_vector(first, undefined, ir.Constant(ir.VectorType(I32, LANES), [0] * LANES))
 
 
 def vector_type(dtype: DType) -> ir.VectorType:

@@ -15,7 +15,7 @@ from aot.backends.generic import activations, generic_constants
 from aot.backends.layers.operands import Layout, channel_axes, common_geometry, input_refusal, layout_of, tabulate
 from aot.backends.neon.float_ending import Ending, read_ending
 from aot.graph.ir import DType
-from aot.graph.primitive import Contract, Geometry, Map, Primitive
+from aot.graph.primitive import Contract, Geometry, Map, Primitive, Reduce
 from aot.lower.inplace import elementwise_overwrites
 from aot.lower.program import Buffer, Program
 from aot.target import Target
@@ -23,11 +23,12 @@ from aot.target import Target
 
 @dataclass(frozen=True)
 class FloatLayer:
-    """weights: (Co, KH, KW, Ci), depthwise (Co, KH, KW); bias: (Co,). geometry: of a dense layer that of a 1x1 convolution on one row of
-    pixels, of a depthwise layer on one channel that of a convolution. reads, constants: for the implementation's lists, the input first.
+    """weights: (Co, KH, KW, Ci), depthwise (Co, KH, KW); bias: (Co,); a pool has neither. geometry: of a dense layer that of a 1x1
+    convolution on one row of pixels, of a depthwise layer on one channel that of a convolution. reads, constants: for the implementation's
+    lists, the input first.
     """
 
-    instruction: Contract
+    instruction: Contract | Reduce
     geometry: Geometry
     weights: np.ndarray
     bias: np.ndarray
@@ -38,6 +39,11 @@ class FloatLayer:
     overwrites: tuple[str, ...]
     scatters_input: bool
     scatters_output: bool
+
+    @property
+    def source(self) -> str:
+        """The input's name."""
+        return self.reads[0]
 
 
 def read_float_layer(program: Program, instruction: Primitive, target: Target, kind: str) -> FloatLayer | str:

@@ -62,7 +62,7 @@ class Frame:
     def input_row(self, image: Value, y: Value) -> Value:
         """The first byte of a row that the input has."""
         function, builder = self.function, self.function.builder
-        name, (_, height, width, depth) = self.layer.instruction.left.buffer, self.layer.geometry.input
+        name, (_, height, width, depth) = self.layer.source, self.layer.geometry.input
         if name in function.scattered:
             return function.row(name, y)
         row_nbytes = 4 * width * depth

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from aot.backends.neon.float_ending import Ending, Lanes
 from aot.backends.neon.simd_float import LANES, NBYTES, Floats
 from aot.graph.expr import Load
-from aot.llvm.types import Value
+from aot.llvm.types import I32, Value
 
 
 @dataclass(frozen=True)
@@ -33,17 +33,22 @@ class Streams:
     def at(self, pointers: tuple[Value, ...] | list[Value]) -> Streams:
         return Streams(self.floats, self.ending, tuple(pointers), self.pixel)
 
-    def store(self, sums: list[list[Value]], channels: int) -> None:
-        """Results of pixels that follow each other, from vectors of their first `channels` channels."""
+    def store(self, sums: list[list[Value]], channels: int, at: tuple[Value, Value, Value] | None = None) -> None:
+        """Results of pixels that follow each other, from vectors of their first `channels` channels. at: image, row and column of the
+        first, for an ending that asks for positions."""
         counts = [min(LANES, channels - first) for first in range(0, channels, LANES)]
         beside = 1 + len(self.ending.beside)
-        numbers = [self._loaded(self.ending.channels, beside, NBYTES * at, count) for at, count in enumerate(counts)]
+        numbers = [self._loaded(self.ending.channels, beside, NBYTES * number, count) for number, count in enumerate(counts)]
         for pixel, own in enumerate(sums):
-            for at, count in enumerate(counts):
-                where = pixel * self.pixel + NBYTES * at
-                operands = {**numbers[at], **self._loaded(self.ending.beside, 1, where, count)}
-                result = Lanes(self.floats, self.ending, own[at], operands).value(self.ending.result)
+            axes = {} if at is None else self._axes(at, pixel)
+            for number, count in enumerate(counts):
+                where = pixel * self.pixel + NBYTES * number
+                operands = {**numbers[number], **self._loaded(self.ending.beside, 1, where, count)}
+                result = Lanes(self.floats, self.ending, own[number], operands, axes).value(self.ending.result)
                 self.floats.store(result, self.pointers[0], where, count)
+
+    def _axes(self, at: tuple[Value, Value, Value], pixel: int) -> dict[int, Value]:
+        return {0: at[0], 1: at[1], 2: self.floats.builder.add(at[2], I32(pixel))}
 
     def _loaded(self, loads: tuple[Load, ...], first: int, nbytes: int, count: int) -> dict[Load, Value]:
         pointers = self.pointers[first : first + len(loads)]
