@@ -10,6 +10,7 @@ from aot.backends.layers.endings import separate_endings
 from aot.backends.neon.convolution import claim_convolution, claim_dense
 from aot.backends.neon.depthwise import claim_depthwise
 from aot.backends.neon.floats import FLOAT_KERNELS
+from aot.backends.neon.pool import claim_pool
 from aot.lower.fuse import LOWER_PASSES
 from aot.lower.groups import split_groups
 from aot.lower.implementation import Backend, Kernel
@@ -26,6 +27,7 @@ KERNELS = (
     Kernel("dense", claim_dense, "blocks of rows times channels", ("dense",)),
     *FLOAT_KERNELS,
     Kernel("depthwise", claim_depthwise, "int8 depthwise convolution, eight channels at a time", ("depthwise",)),
+    Kernel("pool", claim_pool, "average and maximum pools and means of int8, up to 32 channels at a time", ("reduce",)),
 )
 
 BACKEND = Backend(

@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from aot.backends.cmsis_nn.dsp.instructions import Dsp
-from aot.backends.cmsis_nn.pooling import MOST_TAPS, Pool, PoolEmitter, implementation_of, pool_of
+from aot.backends.cmsis_nn.pooling import PoolEmitter
+from aot.backends.layers.pools import MOST_TAPS, Pool, implementation_of, pool_of
 from aot.graph.expr import Acc
 from aot.graph.ir import DType
 from aot.graph.primitive import Primitive, Reduce

@@ -14,8 +14,9 @@ from math import prod
 from llvmlite import ir
 
 from aot.backends.cmsis_nn.helium.vectors import WORDS, Vectors, everywhere, narrowed, refusal, splat
-from aot.backends.cmsis_nn.pooling import MOST_TAPS, Pool, PoolEmitter, implementation_of, pool_of
-from aot.graph.expr import Acc, Binary, Const, Expr, Load, Select, add, integer, rewrite, sub, walk
+from aot.backends.cmsis_nn.pooling import PoolEmitter
+from aot.backends.layers.pools import MOST_TAPS, Pool, implementation_of, pool_of, quotient
+from aot.graph.expr import Acc, Load, walk
 from aot.graph.ir import DType
 from aot.graph.primitive import Primitive, Reduce
 from aot.llvm.types import I1, I8, I16, I32, Value, known_integer
@@ -40,7 +41,7 @@ def claim_pool(program: Program, instruction: Primitive, target: Target) -> Impl
         return pool
     if pool.rows.taps * pool.columns.taps > MOST_TAPS:
         return f"windows of {pool.rows.taps * pool.columns.taps} elements (at most {MOST_TAPS})"
-    count, rest = _quotient(pool)
+    count, rest = quotient(pool)
     if instruction.combine == "max" and rest != Acc(DType.INT8):
         return "something is fused behind the maximum"
     why = refusal(rest, ())
@@ -67,24 +68,6 @@ def _lanes(pool: Pool) -> int:
     return 16 if pool.instruction.combine == "max" and pool.depth >= 16 else 8
 
 
-def _quotient(pool: Pool) -> tuple[Expr | None, Expr]:
-    """What sums are divided by, rounding away from zero, and what is done with the quotient (`Acc`); None: nothing."""
-    result, acc = pool.instruction.result, Acc(DType.INT32)
-    for expr in walk(result):
-        match expr:
-            case Binary("div", Select(Binary("gt", first, Const(0)), up, down), count) if first == acc and not pool.initial:
-                half = integer(int(count.value) >> 1) if isinstance(count, Const) else Binary("shr", count, integer(1))
-                inside = rewrite(result, lambda node, found=expr: Const(0, DType.INT32) if node == found else None)
-                alone = not any(isinstance(node, Acc) for node in walk(inside))
-                if (
-                    (up, down) == (add(acc, half), sub(acc, half))
-                    and alone
-                    and not any(isinstance(node, Acc) for node in walk(count))
-                ):
-                    return count, rewrite(result, lambda node, found=expr: acc if node == found else None)
-    return None, result
-
-
 @dataclass
 class _Emitter(PoolEmitter):
     """Emits one pool."""
@@ -93,7 +76,7 @@ class _Emitter(PoolEmitter):
         super().__post_init__()
         self.lanes = _lanes(self.pool)
         self.type = ir.VectorType({16: I8, 8: I16, 4: I32}[self.lanes], self.lanes)
-        self.count, self.rest = _quotient(self.pool)
+        self.count, self.rest = quotient(self.pool)
 
     def pixel(self, source: Value, out: Value, rows: tuple[Value, Value], columns: Value, axes: dict[int, Value]) -> Value:
         dsp, lanes = self.dsp, self.lanes
