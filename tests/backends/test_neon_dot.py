@@ -1,5 +1,5 @@
-"""Convolutions and dense layers by SDOT, in a process under QEMU, against the numpy meaning of their instructions, every byte; and what they
-cost.
+"""Convolutions and dense layers by SDOT and SMMLA, in a process under QEMU, against the numpy meaning of their instructions, every byte;
+and what they cost.
 
 Sweeps are sampled; AOT_SWEEP=1 makes them thirty times as long. Cases are those of the DSP kernels.
 """
@@ -18,22 +18,24 @@ from aot.graph.ir import DType
 from aot.graph.primitive import Contract, Geometry
 from aot.lower.implementation import Implementation, kind_of
 from aot.lower.program import Buffer, Program
-from aot.target import load_target
+from aot.target import Target, load_target
 from tests.backends.board import BACKGROUND, count, run_all, run_in_place
 from tests.backends.contracts import INT8, Case, expected, inputs_of, program_of
 from tests.backends.test_dsp_kernels import CHANNELS, KERNELS, NUMBERS, WINDOWS, numbers, residual, windowed
 from tests.graph.lowered import sweep
 
-A76 = load_target("cortex-a76")
+A76, A510 = load_target("cortex-a76"), load_target("cortex-a510")
 SAME = (1, 1, 1, 1)
 
 
-def check(programs: Sequence[Program], splits: bool = False, seeds: Sequence[int] = ()) -> list[Implementation]:
+def check(
+    programs: Sequence[Program], splits: bool = False, seeds: Sequence[int] = (), target: Target = A76
+) -> list[Implementation]:
     """Run them all and compare what their instructions write; every one is computed by a kernel of this file."""
     inputs = [inputs_of(program, seed) for program, seed in zip(programs, seeds or range(len(programs)), strict=True)]
-    found = run_all(programs, A76, inputs, splits)
+    found = run_all(programs, target, inputs, splits)
     for program, given, (implementation, out) in zip(programs, inputs, found, strict=True):
-        assert dot_of(program) is not None, implementation.kernel
+        assert dot_of(program, target) is not None, implementation.kernel
         different = np.argwhere(out != expected(program, given, BACKGROUND))
         geometry = geometry_of(program)
         assert not different.size, f"{geometry}: {len(different)} differ, the first at {different[0]}; {implementation.notes}"
@@ -46,24 +48,25 @@ def geometry_of(program: Program) -> Geometry:
     return contract.geometry
 
 
-def dot_of(program: Program) -> Implementation | None:
+def dot_of(program: Program, target: Target = A76) -> Implementation | None:
     (instruction,) = program.instructions
     kernels = [one for one in neon.KERNELS if one.name in ("convolution", "dense") and kind_of(instruction) in one.kinds]
-    answers = [kernel.claim(program, instruction, A76) for kernel in kernels]
+    answers = [kernel.claim(program, instruction, target) for kernel in kernels]
     return next((answer for answer in answers if isinstance(answer, Implementation)), None)
 
 
-@pytest.mark.parametrize("part", range(2))
+@pytest.mark.parametrize("part", range(4))
 def test_convolutions(part: int) -> None:
     choices = {**NUMBERS, **WINDOWS, "kernel": KERNELS, "depth": (*CHANNELS, 64), "channels": CHANNELS}
     cases = [
         windowed(number, choice, channels=choice["channels"], **numbers(choice, choice["channels"]))
-        for number, choice in enumerate(sweep(20, part, **choices))
+        for number, choice in enumerate(sweep(12, part, **choices))
     ]
-    check([program_of(case) for case in cases], splits=part == 1)
+    check([program_of(case) for case in cases], splits=part % 2 == 1, target=(A76, A510)[part // 2])
 
 
-def test_dense() -> None:
+@pytest.mark.parametrize("target", [A76, A510], ids=["SDOT", "SMMLA"])
+def test_dense(target: Target) -> None:
     choices = {**NUMBERS, "rows": (1, 1, 2, 3, 5, 8), "depth": (*CHANNELS, 64, 100, 640), "channels": CHANNELS}
     cases = [
         Case(
@@ -71,7 +74,7 @@ def test_dense() -> None:
         )
         for number, choice in enumerate(sweep(20, 9, **choices))
     ]
-    check([program_of(case) for case in cases])
+    check([program_of(case) for case in cases], target=target)
 
 
 LAYERS_FUSED = (
@@ -90,13 +93,15 @@ LOOPED = (
 )
 
 
-def test_long_windows_are_looped_over() -> None:
-    check([program_of(case) for case in LOOPED])
+@pytest.mark.parametrize("target", [A76, A510], ids=["SDOT", "SMMLA"])
+def test_long_windows_are_looped_over(target: Target) -> None:
+    check([program_of(case) for case in LOOPED], target=target)
 
 
 def test_weights_of_minus_128_and_extreme_inputs() -> None:
     cases = [Case(kind, image, 6, saturated=True, seed=3) for kind, image in (("conv", (1, 4, 4, 6)), ("dense", (2, 1, 1, 40)))]
-    check([program_of(case) for case in cases], seeds=(3, 6))
+    for target in (A76, A510):
+        check([program_of(case) for case in cases], seeds=(3, 6), target=target)
 
 
 def test_endings() -> None:
@@ -185,6 +190,17 @@ LAYERS = [
     (Case("conv", (1, 49, 10, 1), 64, (10, 4), (2, 2), padding=(4, 5, 1, 1)), 0.12),
     (Case("dense", (1, 1, 1, 640), 128), 0.085),
 ]
+
+
+@pytest.mark.parametrize(("case", "ceiling"), [(LAYERS[0][0], 0.071), (LAYERS[4][0], 0.063), (LAYERS[5][0], 0.05)], ids=str)
+def test_matrix_products_cost(case: Case, ceiling: float) -> None:
+    program = program_of(case)
+    counted, answer = count(program, A510, inputs_of(program)), dot_of(program, A510)
+    assert answer is not None and answer.cost is not None
+    assert "by SMMLA" in answer.notes[1]
+    print(f"{counted / geometry_of(program).macs:6.3f} instructions/MAC, {answer.cost.instructions / counted:.3f} expected")
+    assert counted / geometry_of(program).macs <= ceiling
+    assert 0.85 < answer.cost.instructions / counted < 1.15
 
 
 @pytest.mark.parametrize(("case", "ceiling"), LAYERS, ids=[f"{case.kind} {case.image}" for case, _ in LAYERS])

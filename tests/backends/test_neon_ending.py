@@ -116,12 +116,17 @@ def _run(core: str, code: bytes, data: bytes, count: int) -> np.ndarray:
     machine.mem_write(0x10000, code)
     machine.mem_write(0x18000, data)
     if wide:
-        registers = (arm64_const.UC_ARM64_REG_X0, arm64_const.UC_ARM64_REG_X1, arm64_const.UC_ARM64_REG_LR)
+        registers = (
+            arm64_const.UC_ARM64_REG_X0,
+            arm64_const.UC_ARM64_REG_X1,
+            arm64_const.UC_ARM64_REG_SP,
+            arm64_const.UC_ARM64_REG_LR,
+        )
     else:
-        registers = (arm_const.UC_ARM_REG_R0, arm_const.UC_ARM_REG_R1, arm_const.UC_ARM_REG_LR)
+        registers = (arm_const.UC_ARM_REG_R0, arm_const.UC_ARM_REG_R1, arm_const.UC_ARM_REG_SP, arm_const.UC_ARM_REG_LR)
         machine.reg_write(arm_const.UC_ARM_REG_C1_C0_2, 0xF << 20)
         machine.reg_write(arm_const.UC_ARM_REG_FPEXC, 1 << 30)
-    for register, value in zip(registers, (0x18000, 0x1C000, 0x1F000), strict=True):
+    for register, value in zip(registers, (0x18000, 0x1C000, 0x1F000, 0x1F000), strict=True):
         machine.reg_write(register, value)
     machine.emu_start(0x10000, 0x1F000)
     return np.frombuffer(machine.mem_read(0x1C000, count), np.int8)

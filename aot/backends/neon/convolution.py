@@ -6,7 +6,7 @@ Invariant: a block's pixels are computed from the input only, so that the last b
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from math import prod
@@ -15,6 +15,7 @@ from aot.backends.layers.fused import operands_of
 from aot.backends.layers.operands import Layer, read_layer
 from aot.backends.neon.dot_product import Block, Product
 from aot.backends.neon.ending import Ending
+from aot.backends.neon.matrix_product import MatrixBlock
 from aot.backends.neon.pair_product import PairBlock
 from aot.backends.neon.rest import Rest, instructions
 from aot.backends.neon.simd import Simd
@@ -48,6 +49,7 @@ _SHAPES = (
 )
 """Pixels and vectors of four channels of a block: what 32 registers hold beside pixels and weights."""
 
+_MATRIX_SHAPES = ((2, 4), (4, 4), (2, 3), (4, 3), (6, 3), (2, 2), (4, 2), (6, 2), (8, 2), (2, 1), (4, 1), (8, 1))
 _PAIR_SHAPES = ((1, 1), (2, 1), (3, 1), (4, 1), (5, 1), (1, 2), (2, 2), (1, 3))
 _PAIR_SHAPES_16 = ((1, 1), (2, 1), (1, 2))
 """The same where a sum takes a vector; for 32 registers, and for 16."""
@@ -74,7 +76,7 @@ def _implementation(program: Program, layer: Layer, target: Target, kernel: str)
     table = Buffer(f"{instruction.out}.packed", DType.INT32, data.shape, "constant", data=data, align=4)
     reads, constants = operands_of(program, instruction, layer.split.rest)
     product = plan.product
-    by = "SDOT" if product.block is Block else "SMULL and SADALP"
+    by = product.blocks[0][0].by
     how = "in a ring of padded rows" if plan.windows.padded else "as one line" if plan.windows.flat else "in place"
     return Implementation(
         kernel=kernel,
@@ -92,12 +94,15 @@ def _implementation(program: Program, layer: Layer, target: Target, kernel: str)
     )
 
 
-def _blocks(target: Target) -> tuple[tuple[tuple[int, int], ...], Callable[..., Block]]:
-    """The shapes of blocks for a core, and their class."""
+def _blocks(target: Target) -> Iterator[tuple[tuple[tuple[int, int], ...], Callable[..., Block]]]:
+    """The shapes of blocks for a core, with their class."""
+    if "i8mm" in target.has:
+        yield _MATRIX_SHAPES, MatrixBlock
     if "dotprod" in target.has:
-        return _SHAPES, Block
-    wide = target.pointer_bits == 64
-    return (_PAIR_SHAPES if wide else _PAIR_SHAPES_16), partial(PairBlock, registers=32 if wide else 16)
+        yield _SHAPES, Block
+    else:
+        wide = target.pointer_bits == 64
+        yield _PAIR_SHAPES if wide else _PAIR_SHAPES_16, partial(PairBlock, registers=32 if wide else 16)
 
 
 @dataclass(frozen=True)
@@ -114,12 +119,15 @@ class _Plan:
         windows, ending = Windows.of(layer, not self.has_rest), Ending.of(layer)
         object.__setattr__(self, "windows", windows)
         channels = len(layer.bias)
-        shapes, block = _blocks(self.target)
-        some = [(min(pixels, windows.least), vectors) for pixels, vectors in shapes if 4 * vectors < channels + 4]
         step = channels if self.has_rest else layer.out.pixel
-        found = [Product(ending, windows.runs, windows.step, channels, *shape, step, block) for shape in sorted(set(some))]
-        if block is not Block and not all(one.fits_halves(layer.weights) for one in found):
-            found = [replace(one, block=partial(block, pairs=False)) for one in found]
+        found = [
+            Product(ending, windows.runs, windows.step, channels, pixels, vectors, step, block)
+            for shapes, block in _blocks(self.target)
+            for pixels, vectors in sorted({(min(pixels, windows.least), vectors) for pixels, vectors in shapes})
+            if 4 * vectors < channels + 4 and (block is not MatrixBlock or pixels % 2 == 0)
+        ]
+        if not all(one.fits_halves(layer.weights) for one in found):
+            found = [replace(one, block=partial(one.block, pairs=False)) for one in found]
         object.__setattr__(self, "product", min(found, key=self._instructions))
 
     def _instructions(self, product: Product) -> float:

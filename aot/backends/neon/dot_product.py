@@ -44,6 +44,7 @@ class Block:
     step: int
     pixels: int
     vectors: int
+    by = "SDOT"
 
     @property
     def quads(self) -> tuple[Quad, ...]:
@@ -86,13 +87,16 @@ class Block:
     def emit(self, simd: Simd, rows: Sequence[Value], table: Value) -> tuple[list[list[Value]], Value]:
         """The sums, by pixel and vector, and the pointer behind the weights."""
         start, table = simd.stream(table, WORDS4, self.vectors)
-        sums = [self.initial(start) for _ in range(self.pixels)]
+        sums, table = self.summed(simd, rows, [self.initial(start) for _ in range(self.pixels)], table)
+        return [self.final(simd, pixel, start) for pixel in sums], table
+
+    def summed(self, simd: Simd, rows: Sequence[Value], sums: list[list[Value]], table: Value) -> tuple[list[list[Value]], Value]:
+        """All products taken into sums, and the pointer behind their weights."""
         if self.is_looped:
             for run in self.runs:
                 sums, table = self._looped(simd, rows[run.row], run, sums, table)
-        else:
-            table = self.products(simd, rows).add(sums, self.quads, table)
-        return [self.final(simd, pixel, start) for pixel in sums], table
+            return sums, table
+        return sums, self.products(simd, rows).add(sums, self.quads, table)
 
     @property
     def sums(self) -> int:

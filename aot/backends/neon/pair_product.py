@@ -22,7 +22,7 @@ from aot.backends.neon.simd import BYTES8, BYTES16, WORDS2, WORDS4, Simd
 from aot.backends.neon.windows import QUAD
 from aot.llvm.types import I32, I64, Value
 
-_QUADS = 4
+QUADS = 4
 _HALVES = -(1 << 15), (1 << 15) - 1
 
 
@@ -32,6 +32,7 @@ class PairBlock(Block):
 
     registers: int = 32
     pairs: bool = True
+    by = "SMULL and SADALP"
 
     @property
     def sums(self) -> int:
@@ -39,12 +40,12 @@ class PairBlock(Block):
 
     @property
     def is_looped(self) -> bool:
-        return 3 * len(self.quads) // _QUADS * self.pixels * self.sums > MOST
+        return 3 * len(self.quads) // QUADS * self.pixels * self.sums > MOST
 
     @property
     def instructions(self) -> float:
-        chunks = len(self.quads) / _QUADS
-        sources = chunks * self.pixels * (1.0 if min(run.nbytes for run in self.runs) >= _QUADS * QUAD else 3.0)
+        chunks = len(self.quads) / QUADS
+        sources = chunks * self.pixels * (1.0 if min(run.nbytes for run in self.runs) >= QUADS * QUAD else 3.0)
         products = chunks * self.pixels * self.sums * (3 if self.pairs else 4)
         return products + sources + chunks * self.sums * self._loads + self.pixels * self.vectors * 5 + self.is_looped * chunks * 2
 
@@ -68,8 +69,8 @@ class PairBlock(Block):
         """(channels, 16 or 8) int8 for each chunk of the windows."""
         quads = self.packed_quads(weights)
         found = []
-        for group in (quads[at : min(at + _QUADS, last)] for first, last in self._parts for at in range(first, last, _QUADS)):
-            wide = _QUADS if len(group) > 2 else 2
+        for group in (quads[at : min(at + QUADS, last)] for first, last in self._parts for at in range(first, last, QUADS)):
+            wide = QUADS if len(group) > 2 else 2
             found.append(np.concatenate([*group, *[np.zeros_like(group[0])] * (wide - len(group))], 1))
         return found
 
@@ -89,12 +90,12 @@ class PairBlock(Block):
         groups = [sums[at : at + LANES] for at in range(0, self.sums, LANES)]
         return [simd.builder.add(simd.lanes_added(group), first) for group, first in zip(groups, start, strict=True)]
 
-    def products(self, simd: Simd, rows: Sequence[Value]) -> _Products:
-        return _Products(self, simd, rows)
+    def products(self, simd: Simd, rows: Sequence[Value]) -> PairProducts:
+        return PairProducts(self, simd, rows)
 
 
 @dataclass
-class _Products:
+class PairProducts:
     """Emits the products chunk by chunk. Vectors of pixels are kept while registers last, because neighbours share them."""
 
     block: PairBlock
@@ -105,8 +106,8 @@ class _Products:
     def add(self, sums: list[list[Value]], quads: Sequence[Quad], table: Value) -> Value:
         """Take quads into the sums, in place; the pointer behind their weights."""
         block = self.block
-        for at in range(0, len(quads), _QUADS):
-            chunk = quads[at : at + _QUADS]
+        for at in range(0, len(quads), QUADS):
+            chunk = quads[at : at + QUADS]
             pixels = [
                 self._bytes([(quad.row, quad.offset + pixel * block.step) for quad in chunk]) for pixel in range(block.pixels)
             ]
@@ -138,7 +139,7 @@ class _Products:
 
     def _load(self, quads: list[tuple[int, int]]) -> Value:
         simd = self.simd
-        if len(quads) == _QUADS and _in_line(quads):
+        if len(quads) == QUADS and _in_line(quads):
             return simd.load(self.rows[quads[0][0]], BYTES16, quads[0][1])
         halves = [self._half(quads[at : at + 2]) for at in range(0, len(quads), 2)]
         return simd.cast(simd.paired(halves), BYTES16 if len(halves) == 2 else BYTES8)

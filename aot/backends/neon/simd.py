@@ -14,7 +14,7 @@ from typing import Any
 from llvmlite import ir
 
 from aot.llvm.emission import KernelFunction
-from aot.llvm.types import I8, I16, I32, POINTER, Value
+from aot.llvm.types import I8, I16, I32, I64, POINTER, Value
 
 
 def vector(type: Any, lanes: int) -> Any:
@@ -25,6 +25,7 @@ def vector(type: Any, lanes: int) -> Any:
 BYTES8, BYTES16 = vector(I8, 8), vector(I8, 16)
 HALVES4, HALVES8 = vector(I16, 4), vector(I16, 8)
 WORDS2, WORDS4 = vector(I32, 2), vector(I32, 4)
+LONGS2 = vector(I64, 2)
 
 
 def splat(number: int, type: Any) -> Value:
