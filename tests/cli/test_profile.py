@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -69,3 +70,13 @@ def test_a_cpu_without_a_model(capsys: pytest.CaptureFixture[str], model: str) -
 def test_errors(capsys: pytest.CaptureFixture[str], model: str, arguments: tuple[str, ...], message: str) -> None:
     code, out, err = run(capsys, "profile", model, *arguments)
     assert code == 1 and out == "" and message in err
+
+
+def test_a_core_that_runs_in_a_process(capsys: pytest.CaptureFixture[str], model: str) -> None:
+    """Every instruction is some layer's, or the entry's own."""
+    if shutil.which("qemu-riscv32") is None:
+        pytest.skip("qemu-riscv32 is not installed")
+    code, out, _ = run(capsys, "profile", model, "--cpu", "rv32imac", "--json")
+    found = json.loads(out)
+    assert code == 0 and found["cycle_model"] == "no cycles: there is no model of rv32imac"
+    assert sum(layer["instructions"] for layer in found["layers"]) == found["instructions"] > found["macs"]
