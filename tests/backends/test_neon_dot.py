@@ -22,6 +22,7 @@ from aot.target import Target, load_target
 from tests.backends.board import BACKGROUND, count, run_all, run_in_place
 from tests.backends.contracts import INT8, Case, expected, inputs_of, program_of
 from tests.backends.test_dsp_kernels import CHANNELS, KERNELS, NUMBERS, WINDOWS, numbers, residual, windowed
+from tests.backends.test_endings import sums_of
 from tests.graph.lowered import sweep
 
 A76, A510 = load_target("cortex-a76"), load_target("cortex-a510")
@@ -96,6 +97,18 @@ LOOPED = (
 @pytest.mark.parametrize("target", [A76, A510], ids=["SDOT", "SMMLA"])
 def test_long_windows_are_looped_over(target: Target) -> None:
     check([program_of(case) for case in LOOPED], target=target)
+
+
+@pytest.mark.parametrize("target", [A76, A510], ids=["SDOT", "SMMLA"])
+def test_sums(target: Target) -> None:
+    """Layers whose output is their sums, in int32."""
+    choices = {**NUMBERS, **WINDOWS, "kernel": KERNELS, "depth": (*CHANNELS, 64), "channels": CHANNELS}
+    cases = [
+        windowed(number, choice, channels=choice["channels"], **numbers(choice, choice["channels"]))
+        for number, choice in enumerate(sweep(8, 5, **choices))
+    ]
+    cases += [Case("dense", (rows, 1, 1, 100), channels) for rows, channels in ((1, 17), (3, 16), (4, 7))]
+    check([sums_of(case) for case in cases], splits=True, target=target)
 
 
 def test_weights_of_minus_128_and_extreme_inputs() -> None:

@@ -57,7 +57,7 @@ _PAIR_SHAPES_16 = ((1, 1), (2, 1), (1, 2))
 
 def claim_convolution(program: Program, instruction: Primitive, target: Target) -> Implementation | str:
     """Convolutions of any kernel, stride, dilation and padding."""
-    layer = read_layer(program, instruction, target, "conv", "neon")
+    layer = read_layer(program, instruction, target, "conv", "neon", sums=True)
     if isinstance(layer, str):
         return layer
     return _implementation(program, layer, target, f"conv {layer.geometry.kernel[0]}x{layer.geometry.kernel[1]}")
@@ -65,7 +65,7 @@ def claim_convolution(program: Program, instruction: Primitive, target: Target) 
 
 def claim_dense(program: Program, instruction: Primitive, target: Target) -> Implementation | str:
     """Fully connected layers on any number of rows: a 1x1 convolution whose pixels are the rows."""
-    layer = read_layer(program, instruction, target, "dense", "neon")
+    layer = read_layer(program, instruction, target, "dense", "neon", sums=True)
     return layer if isinstance(layer, str) else _implementation(program, layer, target, "dense")
 
 
@@ -177,7 +177,7 @@ def _pixels(simd: Simd, product: Product, line: Line, out: Value, table: Value) 
 
     def block(x: Value) -> None:
         rows = [simd.at(each, builder.mul(x, I32(product.step))) for each in line.rows]
-        product.emit(simd, rows, simd.at(out, builder.mul(x, I32(product.out_step))), table)
+        product.emit(simd, rows, simd.at(out, builder.mul(x, I32(product.out_step * product.ending.nbytes))), table)
 
     if isinstance(line.count, int) and line.count == pixels:
         product.emit(simd, line.rows, out, table)

@@ -198,7 +198,7 @@ class _Products:
 
 @dataclass(frozen=True)
 class Product:
-    """All channels of a layer for lines of pixels. channels: (4 * vectors of a block, how many blocks), largest first."""
+    """All channels of a layer for lines of pixels. pixels, vectors: of a block. out_step: output elements from a pixel to the next."""
 
     ending: Ending
     runs: tuple[Run, ...]
@@ -224,8 +224,12 @@ class Product:
         for block, count in self.blocks:
             vectors = block.pixels * block.vectors
             each = block.instructions + vectors * (1.25 + self.ending.instructions) + self.ending.columns * block.vectors / 4
-            found += count * (each + 3 + block.pixels * (1 if block.vectors == 4 else 1.5))
+            found += count * (each + 3 + block.pixels * self._stores(block.vectors))
         return found
+
+    def _stores(self, vectors: int) -> float:
+        """Instructions for a pixel of a block."""
+        return vectors if self.ending.kind == "sums" else 1.0 if vectors == 4 else 1.5
 
     def fits_halves(self, weights: np.ndarray) -> bool:
         """Whether two products of these weights always fit 16 bits together, where blocks add them up there."""
@@ -254,17 +258,17 @@ class Product:
         """One block of pixels: all channels, stored from `out` on."""
         channel = 0
         for block, count in self.blocks:
-            wide = LANES * block.vectors
+            wide, nbytes = LANES * block.vectors, LANES * block.vectors * self.ending.nbytes
             if count == 1:
                 table = self._channels(simd, block, rows, out, table, min(wide, self.channels - channel))
             else:
                 with simd.function.carried_loop(0, count, [table, out]) as carried:
                     following = self._channels(simd, block, rows, carried.values[1], carried.values[0], wide)
-                    carried.next = following, simd.at(carried.values[1], wide)
+                    carried.next = following, simd.at(carried.values[1], nbytes)
                 table, out = carried.results
                 channel += wide * count
                 continue
-            out, channel = simd.at(out, wide), channel + wide
+            out, channel = simd.at(out, nbytes), channel + wide
 
     def _channels(self, simd: Simd, block: Block, rows: Sequence[Value], out: Value, table: Value, count: int) -> Value:
         """One block of channels, `count` of which are the layer's."""
@@ -272,6 +276,11 @@ class Product:
         columns, table = simd.stream(table, WORDS4, self.ending.columns * block.vectors)
         by_vector = [columns[vector :: block.vectors] for vector in range(block.vectors)]
         places = [(pixel, vector) for pixel in range(block.pixels) for vector in range(block.vectors)]
+        if self.ending.kind == "sums":
+            for pixel, vector in places:
+                at = (pixel * self.out_step + LANES * vector) * self.ending.nbytes
+                simd.store_lanes(sums[pixel][vector], out, min(LANES, count - LANES * vector), at)
+            return table
         whole = self.out_step == count == LANES * block.vectors
         rows_of = [places] if whole else [places[at : at + block.vectors] for at in range(0, len(places), block.vectors)]
         for one in rows_of:

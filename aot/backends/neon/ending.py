@@ -9,6 +9,7 @@ definition, less what no reachable sum asks for.
 * saturate: SQDMULH, ADD (offset), SQSHRN, SQXTN: for channels whose shifts differ, but not by much
 * signed:   SQRDMULH, SSRA (ties of negative numbers round down), then as positive up to halfwords, SQADD (zero point), SQXTN
 * exact:    SSHL, SQRDMULH, AND, SSHR, SQADD, SRSHL, ADD (zero point), SQXTN, SQXTN
+* sums:     none: they are stored as they are
 Then SMAX and SMIN, where saturation does not clamp already.
 
 A kernel starts its sums at `start` (bias, input zero point and all), loads `columns` vectors for each vector of channels, in the order
@@ -38,7 +39,7 @@ class Ending:
     number that all channels are shifted to the right by while they are narrowed; None where the last column has each channel's, to
     the left. fits: whether results fit int16 before they are narrowed."""
 
-    kind: Literal["positive", "saturate", "signed", "exact"]
+    kind: Literal["positive", "saturate", "signed", "exact", "sums"]
     start: np.ndarray
     table: tuple[np.ndarray, ...]
     shift: int | None
@@ -48,7 +49,9 @@ class Ending:
 
     @staticmethod
     def of(layer: Layer) -> Ending:
-        """The ending of a layer of int8 that is requantised to int8."""
+        """The ending of a layer of int8 that is requantised to int8, or whose output is its sums."""
+        if layer.is_sums:
+            return Ending("sums", layer.folded_bias, (), None, 0, None)
         return Ending.of_stage(stage_of(layer, range(len(layer.bias))), layer.folded_bias)
 
     @staticmethod
@@ -62,6 +65,11 @@ class Ending:
             )
         found = [one for one in (_saturating(stage, bias), _defining(stage, bias, left, right)) if one is not None]
         return min(found, key=lambda one: one.instructions)
+
+    @property
+    def nbytes(self) -> int:
+        """Of an output."""
+        return 4 if self.kind == "sums" else 1
 
     @property
     def columns(self) -> int:
@@ -139,6 +147,8 @@ class Ending:
     @property
     def instructions(self) -> float:
         """For a vector of four sums that are narrowed with three others, loads of columns apart."""
+        if self.kind == "sums":
+            return 0.0
         words = {"positive": 1, "saturate": 2, "signed": 2, "exact": 5 + self._shifts_left}[self.kind]
         words += (self.kind == "exact" and self.zero_point != 0) + (self.shift is None and self.kind != "exact")
         halves = 0.5 * (self.kind == "signed" and self.zero_point != 0) + 0.5
@@ -148,6 +158,8 @@ class Ending:
 
     def note(self) -> str:
         """How, for `--explain`."""
+        if self.kind == "sums":
+            return "sums in int32"
         product = {"positive": "SQRDMULH", "saturate": "SQDMULH, ADD", "signed": "SQRDMULH, SSRA"}.get(self.kind, "")
         if not product:
             return "requantised by SQRDMULH and SRSHL, ties mended as TFLite has them"
