@@ -1,4 +1,4 @@
-"""Writes a bundle as files: NAME.o, NAME.h, NAME.json, CMakeLists.txt (and NAME.weights.bin).
+"""Writes a bundle as files: NAME.o (or NAME.c, NAME_weights.c), NAME.h, NAME.json, CMakeLists.txt (and NAME.weights.bin).
 
 Enters: a Bundle and a folder. Leaves: the paths written. Invariant: all files appear, or none: a failure leaves nothing behind.
 """
@@ -81,8 +81,9 @@ def _write_all(folder: Path, contents: dict[str, bytes]) -> tuple[Path, ...]:
 
 def files(bundle: Bundle) -> dict[str, bytes]:
     """The bundle's files by name. Deterministic: the same bundle gives the same bytes."""
+    code = {name: text.encode() for name, text in bundle.sources.items()} or {f"{bundle.name}.o": bundle.object}
     contents = {
-        f"{bundle.name}.o": bundle.object,
+        **code,
         f"{bundle.name}.h": _render("bundle.h.j2", bundle).encode(),
         f"{bundle.name}.json": (json.dumps(describe(bundle), indent=2) + "\n").encode(),
         "CMakeLists.txt": _render("CMakeLists.txt.j2", bundle).encode(),
@@ -266,6 +267,7 @@ def describe(bundle: Bundle) -> dict[str, Any]:
         "backend": bundle.backend,
         "target": {"name": bundle.target.name, "triple": bundle.target.triple, "cpu": bundle.target.cpu},
         "optimize": bundle.optimize,
+        "emit": "c" if bundle.sources else "object",
         "object_bytes": len(bundle.object),
         "code_bytes": bundle.code_nbytes,
         "weights_bytes": bundle.weights_nbytes,
@@ -307,7 +309,7 @@ def _describe_state(model: Bundle) -> dict[str, Any]:
         "state_bytes": model.state_nbytes,
         "state_align": max((each.init.state_align for each in model.parts if each.init), default=1),
         "init": model.init.symbol if model.init else None,
-        "init_stack_bytes": max((each.init.stack_nbytes for each in model.parts if each.init), default=0),
+        "init_stack_bytes": max((each.init.stack_nbytes or 0 for each in model.parts if each.init), default=0),
     }
 
 

@@ -6,7 +6,8 @@ Invariant: sizes are what the firmware must provide, not estimates.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from aot.graph.ir import DType, Node, Quantisation, Shape
@@ -114,7 +115,7 @@ class Load:
     symbol: str
     loaded: Loaded
     image: bytes
-    stack_nbytes: int
+    stack_nbytes: int | None
 
 
 @dataclass(frozen=True)
@@ -125,7 +126,8 @@ class Entry:
     inputs and outputs are absent with `--io workspace`, the state where `state_nbytes` is 0. The one that `initialises` is
     `int SYMBOL(void *state[, const void *weights])`.
     Returns 0; -1 for a null pointer; -2 for a misaligned one, before anything is touched; -3 at once if a function of the firmware
-    failed. `nodes` are the model's, as read. memory: what its workspace is needed for; it numbers `layers`. stream: its functions instead,
+    failed. stack_nbytes: None where it is not known, as of C. `nodes` are the model's, as read. memory: what its workspace is needed for; it
+    numbers `layers`. stream: its functions instead,
     where the input comes row by row; `symbol` is `PUSH` then. paging: how its weights come, where they are read page by page through
     `int read(void *ctx, uint32_t offset, uint32_t size, void *dst)`; after another answer than 0 it returns -5 at once. regions: the
     memories that the workspace is in, if there are several: there is a pointer to each of them instead. loaded: the constants that are in
@@ -137,7 +139,7 @@ class Entry:
     outputs: tuple[Port, ...]
     workspace_nbytes: int
     workspace_align: int
-    stack_nbytes: int
+    stack_nbytes: int | None
     scratch_nbytes: int
     lower_bound_nbytes: int
     layers: tuple[Layer, ...]
@@ -198,6 +200,7 @@ class Bundle:
     functions: C functions that the object calls and the firmware must provide: `int FUNCTION(const aot_custom_call *call)`.
     library: functions of a library that it calls, sorted, and what is to be said of it (`docs/library.md`, `docs/hifi.md`).
     models: where the object holds several models, each as a bundle of its own with the same object; `entries` are those of all.
+    sources: C files by name, in the place of the object.
     shares_workspace: the models run one after another in one workspace. load: what brings weights into a region.
     """
 
@@ -221,6 +224,7 @@ class Bundle:
     shares_workspace: bool = False
     pages: bytes | None = None
     load: Load | None = None
+    sources: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def parts(self) -> tuple[Bundle, ...]:

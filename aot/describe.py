@@ -49,7 +49,7 @@ def describe_entry(source: EntrySource, emitted: EmittedObject, nodes: tuple[Nod
         outputs=source.outputs,
         workspace_nbytes=plan.workspace_nbytes,
         workspace_align=plan.align,
-        stack_nbytes=max(emitted.stack[function].nbytes for function in source.functions),
+        stack_nbytes=max(emitted.stack[function].nbytes for function in source.functions) if emitted.stack else None,
         scratch_nbytes=max((layer.scratch_nbytes for layer in layers), default=0),
         lower_bound_nbytes=plan.lower_bound_nbytes,
         layers=layers,
@@ -72,7 +72,7 @@ def describe_load(name: str, loaded: Loaded | None, emitted: EmittedObject) -> L
     if loaded is None or emitted.loaded is None:
         return None
     symbol = load_function(name)
-    return Load(symbol, loaded, emitted.loaded, emitted.stack[symbol].nbytes)
+    return Load(symbol, loaded, emitted.loaded, emitted.stack[symbol].nbytes if emitted.stack else None)
 
 
 def check_stack(source: EntrySource, entry: Entry, emitted: EmittedObject, options: Options) -> None:

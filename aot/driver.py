@@ -17,6 +17,8 @@ from typing import Literal
 from aot.backends import BACKENDS, LIBRARIES
 from aot.backends.library import library_backend, library_functions, require_free, with_library
 from aot.bundle import Bundle, Port
+from aot.c.bundle import emit_c
+from aot.c.support import Foreign
 from aot.describe import check_stack, describe_entry, describe_load
 from aot.errors import CompileError, located
 from aot.fitting import Attempt, fit
@@ -51,6 +53,8 @@ from aot.pointers import reader, workers
 from aot.target import Target, host_target, is_packaged, load_target, triple_target
 
 Observer = Callable[[str, object], None]
+Emit = Literal["object", "c"]
+EMIT: tuple[Emit, ...] = ("object", "c")
 MAX_COMPUTED_NBYTES = 1 << 27
 MAX_STACK_NBYTES = 1024
 
@@ -73,6 +77,7 @@ class Options:
     regions: sizes in bytes of the memories that the workspace is in, by name, the fastest first: entries take a pointer to each of them.
     weights_in: the region that constants are copied into before the first run, those that are read most, as many as fit.
     threads: layers are divided in so many parts, which a function of the caller's may run at once.
+    emit: an object, or C files of the same meaning for any compiler (`docs/c.md`).
     expose: every intermediate buffer becomes a further output (for finding the layer that differs).
     """
 
@@ -98,6 +103,7 @@ class Options:
     regions: Mapping[str, int] = field(default_factory=dict)
     weights_in: str | None = None
     threads: int = 1
+    emit: Emit = "object"
     expose: bool = False
 
 
@@ -135,6 +141,7 @@ def compile(
     choose("optimize", options.optimize, OPTIMIZE)
     if options.kernels is not None:
         choose("kernels", options.kernels, ("native", "library"))
+    choose("emit", options.emit, EMIT)
     observe: Observer = observer or (lambda stage, result: None)
     chosen, backend = resolve_target(options)
     options = replace(options, kernels=kernels_of(options, backend))
@@ -148,6 +155,7 @@ def compile(
         if not options.regions:
             raise CompileError(f"--weights-in {options.weights_in} needs regions, which --region NAME=BYTES names")
         choose("region", options.weights_in, options.regions)
+    require_c(options, backend)
     paths = [path] if isinstance(path, str | Path) else list(path)
     models = read_files(paths, OPERATORS, options.custom)
     for model in models:
@@ -184,6 +192,22 @@ def compile_models(
         return emit_models(name, lowered, target, backend, options, observe)
 
 
+def require_c(options: Options, backend: Backend) -> None:
+    """CompileError for what C files can't have: kernels that are no C, limits on what only an object shows."""
+    if options.emit != "c":
+        return
+    if not backend.portable:
+        raise CompileError(f"kernels of {backend.name} are not C", hint="--backend generic is")
+    if options.max_flash_nbytes is not None:
+        raise CompileError("--max-flash is for objects: how large code is that another compiler makes is not known")
+    if options.max_stack_nbytes != MAX_STACK_NBYTES:
+        raise CompileError("--max-stack is for objects: how much stack code takes that another compiler makes is not known")
+    if options.threads > 1:
+        raise CompileError("--threads is for objects: C files have no parts of layers")
+    if options.position_independent:
+        raise CompileError("--pic is for objects: whether C is position-independent, its compiler is told")
+
+
 def require_together(options: Options, models: int) -> None:
     """CompileError if several models can't have what only one has a place for."""
     if options.weights_in is not None and models > 1 and not options.share_workspace:
@@ -214,13 +238,15 @@ def emit_models(
     backends = [chosen for each in lowered for chosen in each.backends]
     offered = offers(programs, backends, target, options)
 
+    declarations = LIBRARIES[backend.name].declarations if calls_library(options, backend) else None
+
     def attempt(goal: Goal) -> Attempt:
         """The bundle with the kernels that are best for this goal; where what is wanted does not fit, of all that there are."""
         plans, estimate_nbytes = plan_programs(offered, goal, options, observe)
         loaded = None if options.weights_in is None else choose_loaded(plans, options.weights_in)
         rest = iter(plans)
         sources = [source for each in lowered for source in entry_sources(each, rest, target, backend, options, loaded)]
-        return Attempt(sources, emit(name, target, sources, options, loaded), estimate_nbytes, loaded)
+        return Attempt(sources, emit(name, target, sources, options, loaded, declarations), estimate_nbytes, loaded)
 
     advice = "--backend generic may take less" if backend.kernels and not calls_library(options, backend) else ""
     made = fit(attempt, offered.goal, options.max_flash_nbytes, advice)
@@ -228,7 +254,7 @@ def emit_models(
     observe("emit", emitted)
     nodes = {symbol: graph.nodes for each in lowered for symbol, graph in each.entries}
     entries = [describe_entry(source, emitted, nodes.get(source.symbol, ()), options) for source in made.sources]
-    if not (target.is_host and options.max_stack_nbytes == MAX_STACK_NBYTES):
+    if emitted.stack and not (target.is_host and options.max_stack_nbytes == MAX_STACK_NBYTES):
         for source, entry in zip(made.sources, entries, strict=True):
             check_stack(source, entry, emitted, options)
     instructions = [instruction for program in offered.programs for instruction in program.instructions]
@@ -239,6 +265,7 @@ def emit_models(
         target=target,
         optimize=options.optimize,
         object=emitted.object,
+        sources=emitted.sources,
         entries=tuple(entry for entry in entries if not entry.initialises),
         code_nbytes=emitted.code_nbytes,
         weights_nbytes=emitted.weights_nbytes,
@@ -307,9 +334,17 @@ def lower(
 
 
 def emit(
-    name: str, target: Target, sources: Sequence[EntrySource], options: Options, loaded: Loaded | None = None
+    name: str,
+    target: Target,
+    sources: Sequence[EntrySource],
+    options: Options,
+    loaded: Loaded | None = None,
+    declarations: Mapping[str, Foreign] | None = None,
 ) -> EmittedObject:
-    """The object; in a process of its own for a target that is not one of the package's."""
+    """The object, in a process of its own for a target that is not one of the package's; or C files. declarations: of functions of a
+    library that these may call."""
+    if options.emit == "c":
+        return emit_c(name, target, sources, weights=options.weights, io=options.io, loaded=loaded, declarations=declarations)
     emitting = partial(
         emit_bundle,
         name,

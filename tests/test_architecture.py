@@ -13,12 +13,13 @@ PACKAGE = ROOT / "aot"
 FORBIDDEN = {
     "aot.graph": ("aot.lower", "aot.llvm", "aot.backends", "aot.run", "aot.driver", "aot.commands"),
     "aot.lower": ("aot.llvm", "aot.backends", "aot.run", "aot.driver", "aot.commands"),
-    "aot.llvm": ("aot.backends", "aot.run", "aot.driver", "aot.commands"),
+    "aot.c.": ("aot.backends", "aot.run", "aot.driver", "aot.commands"),
+    "aot.llvm": ("aot.c.", "aot.backends", "aot.run", "aot.driver", "aot.commands"),
     "aot.backends": ("aot.run", "aot.driver", "aot.commands"),
     "aot.run": ("aot.backends", "aot.driver", "aot.commands"),
 }
 ONLY_HERE = {
-    "llvmlite": ("aot/llvm", "aot/run/host.py", "aot/run/hooks.py", "aot/target.py", "aot/backends"),
+    "llvmlite": ("aot/llvm", "aot/run/host.py", "aot/run/hooks.py", "aot/target.py", "aot/backends", "aot/c"),
     "llvmlite.binding": ("aot/llvm/llvm.py", "aot/run/host.py", "aot/run/hooks.py", "aot/target.py"),
     "unicorn": ("aot/run/emulate.py",),
 }

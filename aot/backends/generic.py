@@ -98,4 +98,4 @@ def _claim_call(program: Program, call: Call) -> Implementation | str:
 
 
 GENERIC = Kernel("generic", claim, "plain loops, any instruction")
-BACKEND = Backend("generic", (), summary="plain loops for any LLVM target")
+BACKEND = Backend("generic", (), summary="plain loops for any LLVM target", portable=True)

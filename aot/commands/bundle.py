@@ -17,6 +17,7 @@ Examples:
   aot bundle model.tflite --backend cmsis-nn --cpu cortex-m33 --weights separate -o out/
   aot bundle model.tflite --backend generic --target riscv32-unknown-elf -o out/
   aot bundle model.tflite --cpu cortex-m4 --explain -o out/
+  aot bundle model.tflite --emit c -o out/
   aot bundle wake.tflite speech.tflite --cpu cortex-m4 --share-workspace --name voice -o out/
   aot bundle model.tflite --cpu cortex-m4 --dump-after fuse_epilogues --stop-after fuse_epilogues
 """
@@ -28,7 +29,7 @@ Examples:
 @click.option("--explain", is_flag=True, help="Print for each node its kernel, or why it has none of its own.")
 @click.option("--json", "as_json", is_flag=True, help="Print what NAME.json holds, and nothing else.")
 def bundle(output: str, explain: bool, as_json: bool, **arguments: Any) -> None:
-    """Compile MODEL into NAME.o, NAME.h, NAME.json and CMakeLists.txt.
+    """Compile MODEL into NAME.o (with --emit c: NAME.c and NAME_weights.c), NAME.h, NAME.json and CMakeLists.txt.
 
     Several models become one object with an entry for each, which stores equal weights once.
     """

@@ -21,7 +21,7 @@ import numpy as np
 from rich.console import Console
 
 from aot.bundle import Bundle
-from aot.driver import MAX_STACK_NBYTES, Options, compile, stage_names
+from aot.driver import EMIT, MAX_STACK_NBYTES, Emit, Options, compile, stage_names
 from aot.errors import CompileError
 from aot.graph.ir import Shape
 from aot.lower.lifetime import Io
@@ -155,6 +155,12 @@ def compile_options(function: Callable[..., Any]) -> Callable[..., Any]:
             show_default=True,
             help="Divide the rows of large layers in N parts, which a function of the caller's may run at once.",
         ),
+        click.option(
+            "--emit",
+            type=click.Choice(EMIT),
+            default="object",
+            help="c: C99 files for any compiler in the place of an object (back end generic).",
+        ),
         click.option("--pic", is_flag=True, help="Position-independent code."),
         click.option(
             "--no-fuse",
@@ -233,6 +239,7 @@ class Request:
     stream_input: bool
     page_weights: int | None
     threads: int
+    emit: Emit
     pic: bool
     fuse: bool
     inplace: bool
@@ -264,6 +271,7 @@ class Request:
             stream_input=self.stream_input,
             page_weights_nbytes=self.page_weights,
             threads=self.threads,
+            emit=self.emit,
             position_independent=self.pic,
             fuse=self.fuse,
             inplace=self.inplace,

@@ -23,7 +23,7 @@ from aot.commands.tables import console, table
 from aot.driver import resolve_target
 from aot.errors import CompileError
 from aot.names import choose
-from aot.run import RunResult, place_for, require_functions, require_pushes, run_bundle, where_names
+from aot.run import RunResult, place_for, place_of, require_functions, require_pushes, run_bundle, where_names
 from aot.run.linking import link
 from aot.samples import input_arrays, random_inputs
 
@@ -69,7 +69,7 @@ def run(
     with stoppable():
         _, bundle = request.model(request.bundle(), model_name)
         bundle = link(bundle, objects) if objects else bundle
-        require_functions(bundle, place_for(bundle.target, where or "auto"))
+        require_functions(bundle, place_of(bundle, where or "auto"))
         with request.progress:
             request.progress.stage("running")
             inputs = (
@@ -91,7 +91,7 @@ def check_where(where: str | None, request: Request) -> None:
     if where is not None:
         choose("place to run", where, where_names())
     target, _ = resolve_target(request.options())
-    place = place_for(target, where or "auto")
+    place = "host" if request.emit == "c" else place_for(target, where or "auto")
     if request.stream_input:
         require_pushes(place, target)
 

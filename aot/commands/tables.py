@@ -61,7 +61,7 @@ def print_bundle(bundle: Bundle, paths: Sequence[Path]) -> None:
     """Sizes, interface and files of a bundle."""
     out = console()
     rows = [
-        ("code", bundle.code_nbytes),
+        *([] if bundle.sources else [("code", bundle.code_nbytes)]),
         ("weights and tables" + (" (separate)" if bundle.weights is not None else ""), bundle.weights_nbytes),
         *([("weights, in a file that nothing has to address", len(bundle.pages))] if bundle.pages is not None else []),
     ]
@@ -81,7 +81,7 @@ def print_bundle(bundle: Bundle, paths: Sequence[Path]) -> None:
                 (f"{entry.symbol}: of it in {region.name}, which has {region.size_nbytes}", region.nbytes)
                 for region in entry.regions
             ),
-            (f"{entry.symbol}: stack, at most", entry.stack_nbytes),
+            *([] if entry.stack_nbytes is None else [(f"{entry.symbol}: stack, at most", entry.stack_nbytes)]),
         ]
         if entry.paging:
             rows.append((f"{entry.symbol}: weights, read through the caller's function in each run", entry.paging.read_nbytes))

@@ -24,7 +24,7 @@ from aot.commands.run import check_where, figures
 from aot.commands.tables import counted, say
 from aot.driver import read_main_graph
 from aot.oracles import INTERPRETER, best_oracle
-from aot.run import place_for, require_functions
+from aot.run import place_of, require_functions
 from aot.run.linking import link
 from aot.samples import Sample, golden_samples, random_inputs
 from aot.verify import Verdict, first_difference, verify
@@ -70,7 +70,7 @@ def verify_command(
     with stoppable():
         path, bundle = request.model(request.bundle(), model_name)
         bundle = link(bundle, objects) if objects else bundle
-        require_functions(bundle, place_for(bundle.target, where or "auto"))
+        require_functions(bundle, place_of(bundle, where or "auto"))
         with request.progress:
             oracle, expected = _expected(request, path, bundle, golden_path, golden, samples, seed)
             verdict = verify(bundle, oracle, expected, where or "auto", request.progress.stage, push_rows)

@@ -105,6 +105,7 @@ class EmittedObject:
     pages: the file that the caller reads weights from; None where they do not come in pages.
     function_nbytes: code size of each function. stack: bound over all call paths of the entry, its own frame included.
     functions: C functions that the firmware, or a library, must provide, sorted (their stack is not counted). loaded: what NAME_load copies.
+    sources: C files by name, which take the place of the object; sizes of code and stack are not known then (0, none).
     """
 
     object: bytes
@@ -117,6 +118,7 @@ class EmittedObject:
     functions: tuple[str, ...] = ()
     function_nbytes: Mapping[str, int] = field(default_factory=dict)
     loaded: bytes | None = None
+    sources: Mapping[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
         lines = [f"object {len(self.object)} bytes: code {self.code_nbytes}, weights {self.weights_nbytes}"]
@@ -140,13 +142,13 @@ def emit_bundle(
     name: a C identifier that every symbol starts with. weights: embedded or separate. io: caller or workspace. loaded: constants that
     NAME_load copies into a region.
     """
-    assembly = _Assembly(name, target, weights == "separate", io == "workspace", loaded)
+    assembly = Assembly(name, target, weights == "separate", io == "workspace", loaded)
     layers = {source.symbol: assembly.add(source) for source in sources}
     compiler = Compiler(target, position_independent)
     exported = [function for source in sources for function in source.functions]
     if loaded is not None:
         exported.append(load_function(name))
-        build_load(assembly.main, exported[-1], loaded, assembly.pool, assembly.separate, target.pointer_bits)
+        assembly.load(exported[-1], loaded)
     linked = compiler.link(assembly.modules(compiler), exported)
     finished = complete(compiler, linked, exported, assembly.ordered, name, assembly.functions)
     code = elf.finish(finished.emission.object, bare_metal=not (target.is_host or "linux" in target.triple))
@@ -161,7 +163,7 @@ def emit_bundle(
         code_nbytes=text_nbytes,
         weights_nbytes=data_nbytes + (len(block) if assembly.separate else 0),
         weights=block if assembly.separate else None,
-        pages=bytes(assembly.pool.paged) if any(source.has_pages for source in sources) else None,
+        pages=assembly.pages(sources),
         loaded=None if loaded is None else block[: loaded.nbytes],
         layer_symbols=layers,
         stack={symbol: deepest(symbol, calls, finished.emission.frames, target) for symbol in exported},
@@ -170,7 +172,7 @@ def emit_bundle(
     )
 
 
-class _Assembly:
+class Assembly:
     """The LLVM modules of one bundle, while they grow."""
 
     def __init__(self, name: str, target: Target, separate: bool, io_in_workspace: bool, loaded: Loaded | None) -> None:
@@ -193,6 +195,14 @@ class _Assembly:
         build = build_stream if source.pushes else build_entry
         build(self.main, source, layout, symbols, self.pool, self.separate)
         return tuple(symbols.values())
+
+    def load(self, symbol: str, loaded: Loaded) -> None:
+        """Define the function that copies constants into a region."""
+        build_load(self.main, symbol, loaded, self.pool, self.separate, self.target.pointer_bits)
+
+    def pages(self, sources: Sequence[EntrySource]) -> bytes | None:
+        """The file of weights that come in pages."""
+        return bytes(self.pool.paged) if any(source.has_pages for source in sources) else None
 
     def _kernel(self, symbol: str, position: int, plan: Plan, layout: Layout) -> None:
         implementation = layout.implementations[position]
@@ -224,6 +234,11 @@ class _Assembly:
         if place is None:
             return self.pool.align(constant)
         return min(layout.plan.align, place.offset & -place.offset) if place.offset else layout.plan.align
+
+    @property
+    def parts(self) -> list[ir.Module]:
+        """The modules, the entries' last."""
+        return [*self.styles.values(), self.main]
 
     @property
     def ordered(self) -> bool:

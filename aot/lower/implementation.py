@@ -207,7 +207,7 @@ class Backend:
     """A back end is a value: its kernels in order of preference; what none claims falls to the generic emitter.
 
     passes: what becomes of a Program before kernels are asked, each with the reason for its place. unneeded: the one that is for other
-    targets.
+    targets. portable: its kernels use no instructions of one architecture, so that they can be C.
     """
 
     name: str
@@ -216,6 +216,7 @@ class Backend:
     summary: str = ""
     passes: LowerPasses = LOWER_PASSES
     unneeded: Callable[[Target], LowerPass] | None = None
+    portable: bool = False
 
     def on(self, target: Target) -> Backend:
         """The back end for a target: without the pass that is not for it."""

@@ -24,6 +24,7 @@ __all__ = [
     "default_where",
     "initial_state",
     "place_for",
+    "place_of",
     "require_functions",
     "require_pushes",
     "run_bundle",
@@ -60,6 +61,15 @@ def place_for(target: Target, where: str) -> str:
     return place
 
 
+def place_of(bundle: Bundle, where: str) -> str:
+    """As `place_for`; C runs on this machine, whatever target its plan is for. CompileError where it does not run."""
+    if not bundle.sources:
+        return place_for(bundle.target, where)
+    if where not in ("auto", "host"):
+        raise CompileError(f"C files are compiled and run on this machine, not on {where}", hint="use --on host")
+    return "host"
+
+
 def run_bundle(
     bundle: Bundle,
     inputs: Sequence[np.ndarray],
@@ -84,8 +94,8 @@ def run_bundle(
     """
     entry = entry or bundle.main
     bundle = bundle.model_of(entry)
-    place = place_for(bundle.target, where)
-    if bundle.library and place in ("host", "qemu") and has_reference(bundle):
+    place = place_of(bundle, where)
+    if bundle.library and place in ("host", "qemu") and has_reference(bundle) and not bundle.sources:
         bundle, entry = with_reference(bundle, entry)
     require_functions(bundle, place, functions or {})
     if entry.stream:
@@ -114,8 +124,9 @@ def _is_process(place: str, target: Target) -> bool:
 
 
 def require_functions(bundle: Bundle, place: str, functions: Collection[str] = ()) -> None:
-    """CompileError if the object calls a library, or functions of the firmware that are not among these or can't be called at this place."""
-    if bundle.library:
+    """CompileError if the object calls a library, or functions of the firmware that are not among these or can't be called at this place.
+    A library whose reference is C of our own is called where that runs."""
+    if bundle.library and not (place in ("host", "qemu") and has_reference(bundle)):
         name = "a library" if bundle.library_notes is None else bundle.library_notes.name
         what = f"{bundle.name} calls {name} ({', '.join(bundle.library)}): it must be linked with it to run"
         raise CompileError(what, hint="--link its archive; or --kernels native, which computes the same bytes")

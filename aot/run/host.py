@@ -16,6 +16,7 @@ from aot.bundle import Bundle, Entry
 from aot.errors import InternalError
 from aot.run import memory
 from aot.run.callbacks import Callbacks, Function
+from aot.run.compiled import Compiled
 from aot.run.memory import CONTEXT, PARALLEL_FOR, POOL, READ, ROWS, Call, Placed
 from aot.run.reader import CONTEXT as CONTEXT_VALUE
 from aot.run.reader import Reader
@@ -24,6 +25,7 @@ from aot.run.workers import POOL as POOL_VALUE
 from aot.run.workers import Workers
 
 _GUARD_NBYTES = 4096
+Engine = binding.ExecutionEngine | Compiled
 NO_FUNCTIONS: Mapping[str, Function] = {}
 
 
@@ -41,7 +43,7 @@ def run(
     functions: what the object calls of the firmware, by name. What one of them raises is raised here.
     """
     callbacks = Callbacks({name: functions[name] for name in bundle.functions})
-    engine = _load(bundle.object, callbacks.addresses)
+    engine = Compiled(bundle, callbacks.addresses) if bundle.sources else _load(bundle.object, callbacks.addresses)
     first, second = (_run(bundle, entry, inputs, engine, seed, callbacks, push_rows) for seed in (1, 2))
     memory.same_outputs(entry, first[0], second[0])
     return RunResult(first[0], None, None, None, "host", read_nbytes=first[1])
@@ -64,7 +66,7 @@ def _run(
     bundle: Bundle,
     entry: Entry,
     inputs: Sequence[np.ndarray],
-    engine: binding.ExecutionEngine,
+    engine: Engine,
     seed: int,
     callbacks: Callbacks,
     push_rows: int,
@@ -106,7 +108,7 @@ def _write(address: int, content: bytes) -> None:
     ctypes.memmove(address, content, len(content))
 
 
-def _call(engine: binding.ExecutionEngine, call: Call, placed: dict[str, Placed], others: Mapping[str, int], at_end: bool) -> int:
+def _call(engine: Engine, call: Call, placed: dict[str, Placed], others: Mapping[str, int], at_end: bool) -> int:
     """What a function returns. others: what is passed beside regions.
     Rows are put in their place before: at the end of their region or at its start."""
     function = engine.get_function_address(call.symbol)

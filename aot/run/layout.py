@@ -109,7 +109,7 @@ def lay_out(
     values = tuple(known[one] if isinstance(one, str) else one for one in arguments)
     pushed = b"".join(value.to_bytes(4, "little") for value in values[4:])
     pushed += bytes(-len(pushed) % 8)
-    free = -(-(entry.stack_nbytes + _STACK_MARGIN) // 8) * 8
+    free = -(-((entry.stack_nbytes or 0) + _STACK_MARGIN) // 8) * 8
     stack = alone(Region("the stack", 8, True, bytes([guard]) * free + pushed), held[-1].end)
     last = weights[-1] if weights else rodata
     for name, used, (first, limit) in (("code memory", last.end, grid.code), ("RAM", stack.end, grid.ram)):

@@ -43,6 +43,6 @@ def link(bundle: Bundle, paths: Sequence[str | Path]) -> Bundle:
         raise CompileError(
             f"can't link {bundle.name}: nothing defines {', '.join(missing)}", hint="--link the objects or archives that do"
         )
-    changed = [replace(entry, stack_nbytes=entry.stack_nbytes + STACK_NBYTES) for entry in entries]
+    changed = [replace(entry, stack_nbytes=(entry.stack_nbytes or 0) + STACK_NBYTES) for entry in entries]
     init = changed.pop() if bundle.init else None
     return replace(bundle, object=linked, entries=tuple(changed), init=init, functions=(), library=())

@@ -52,7 +52,7 @@ def with_reference(bundle: Bundle, entry: Entry) -> tuple[Bundle, Entry]:
         (folder / "sections").write_text(_SECTIONS)
         _run([*tools.link, "-o", "linked.o", "bundle.o", "reference.o"], folder)
         linked = (folder / "linked.o").read_bytes()
-    return replace(bundle, object=linked, library=()), replace(entry, stack_nbytes=entry.stack_nbytes + STACK_NBYTES)
+    return replace(bundle, object=linked, library=()), replace(entry, stack_nbytes=(entry.stack_nbytes or 0) + STACK_NBYTES)
 
 
 def host_compiler() -> tuple[str, ...]:

@@ -54,4 +54,4 @@ NOTES = LibraryNotes(
     reference_files(),
 )
 HIFI_NN = Library(NOTES, FUNCTIONS, check_file)
-BACKEND = Backend("hifi-ref", (), summary="C for Tensilica HiFi DSPs, whose layers call Cadence's NN library")
+BACKEND = Backend("hifi-ref", (), summary="C for Tensilica HiFi DSPs, whose layers call Cadence's NN library", portable=True)

@@ -9,11 +9,12 @@ node of the graph, before anything is fused: a library's functions do whole oper
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from aot.backends.library.call import Draft, LibraryCall, append_call, claim_call, library_call
 from aot.bundle import LibraryNotes
+from aot.c.support import Foreign
 from aot.errors import CompileError
 from aot.graph.ir import Graph, Site
 from aot.graph.operator import Lowering, Operator
@@ -38,11 +39,13 @@ class Function:
 @dataclass(frozen=True)
 class Library:
     """A library: what is to be said of it (its releases are those whose functions have the parameters and take the scratch that calls
-    count on), and the rows that decide. check(name, instructions): the file of `LibraryNotes.check`, for a bundle of this name."""
+    count on), and the rows that decide. check(name, instructions): the file of `LibraryNotes.check`, for a bundle of this name.
+    declarations: of its functions, for C files that call them; of what has none here they are made from LLVM's types."""
 
     notes: LibraryNotes
     functions: tuple[Function, ...]
     check: Callable[[str, Sequence[Primitive]], tuple[str, bytes]] | None = None
+    declarations: Mapping[str, Foreign] = field(default_factory=dict)
 
     @property
     def name(self) -> str:

@@ -162,7 +162,7 @@ def _lay_out(
 ) -> tuple[Layout, Placed | None]:
     """Where everything lies; the file that pages come from, if there is one, behind it."""
     image = program.image
-    free = -(-(entry.stack_nbytes + _STACK_MARGIN) // 16) * 16
+    free = -(-((entry.stack_nbytes or 0) + _STACK_MARGIN) // 16) * 16
     stack = Region("the stack", 16, True, bytes([guard]) * (free + _ARGUMENTS_NBYTES))
     placed = place([stack, *regions, *pages], _REGIONS, page=PAGE, gap=_GAP, at_end=at_end, guard=guard)
     file = placed[-1] if pages else None
