@@ -1,4 +1,4 @@
-"""Programs of one float32 contraction or pool, as operators and fusion would make it; inputs for them; how far results may be off.
+"""Programs of one float32 contraction, pool or map, as operators and fusion would make it; inputs for them; how far results may be off.
 
 Enters: geometry, what is fused behind. Leaves: Programs, arrays.
 """
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from aot.graph.evaluate import execute
-from aot.graph.expr import Acc, Axis, Binary, Cast, Const, Expr, Load, affine, axis, fixed, integer
+from aot.graph.expr import Acc, Axis, Binary, Cast, Const, Expr, Load, Select, Unary, affine, axis, fixed, integer
 from aot.graph.ir import DType
 from aot.graph.primitive import Contract, Geometry, Map, Reduce
 from aot.lower.program import Buffer, Program
@@ -174,6 +174,34 @@ def pool_of(case: PoolCase) -> Program:
     return Program("test", (*buffers, Buffer("y", FLOAT, shape, "output"), *constants), (reduce,), names, ("y",))
 
 
+def map_of(shape: Sequence[int], what: str) -> Program:
+    """An elementwise layer on `x` of a shape, with other operands by what it does."""
+    rank, integer_input = len(shape), what == "rescale"
+    at = tuple(axis(each) for each in range(rank))
+    x = Load("x", at, DType.INT32 if integer_input else FLOAT)
+    others: dict[str, tuple[int, ...]] = {}
+    value: Expr = x
+    match what:
+        case "add":
+            others["z"] = tuple(shape)
+            value = Binary("max", Binary("add", x, Load("z", at, FLOAT)), number(0.0))
+        case "relu6":
+            value = Binary("min", number(6.0), Binary("max", x, number(0.0)))
+        case "clamp":
+            value = Binary("min", Binary("max", x, number(-0.5)), number(0.25))
+        case "rows":  # a number for each pixel
+            others["z"] = (*shape[:-1], 1)
+            value = Binary("sub", x, Load("z", (*at[:-1], fixed(0)), FLOAT))
+        case "rescale":  # sums of integers by a number that is known at run time
+            others["z"] = (2, 1)
+            value = Binary("mul", Cast(x, FLOAT), Load("z", (fixed(1), fixed(0)), FLOAT))
+        case "select":
+            value = Select(Binary("lt", x, number(0.1)), Unary("neg", x), Unary("sqrt", Unary("abs", x)))
+    buffers = [Buffer("x", x.dtype, tuple(shape), "input"), *(Buffer(name, FLOAT, size, "input") for name, size in others.items())]
+    names = tuple(one.name for one in buffers)
+    return Program("test", (*buffers, Buffer("y", FLOAT, tuple(shape), "output")), (Map("y", tuple(shape), value),), names, ("y",))
+
+
 def _count(along: int, stride: int, before: int, kernel: int, size: int) -> Expr:
     """Elements of a window that are inside, along one axis."""
     first = Binary("sub", Binary("mul", Axis(along), integer(stride)), integer(before))
@@ -183,7 +211,8 @@ def _count(along: int, stride: int, before: int, kernel: int, size: int) -> Expr
 
 def inputs_of(program: Program, seed: int = 1) -> dict[str, np.ndarray]:
     rng = np.random.default_rng(seed)
-    return {name: rng.normal(0, 1, program[name].shape).astype(np.float32) for name in program.inputs}
+    scales = {name: 1 if program[name].dtype is FLOAT else 1000 for name in program.inputs}
+    return {name: rng.normal(0, scales[name], program[name].shape).astype(program[name].dtype.np) for name in program.inputs}
 
 
 def expected(program: Program, inputs: dict[str, np.ndarray]) -> np.ndarray:

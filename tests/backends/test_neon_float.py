@@ -29,12 +29,14 @@ from tests.backends.float_layers import (
     error,
     expected,
     inputs_of,
+    map_of,
     parametric,
     pool_of,
     program_of,
     residual,
 )
 
+MAPS = ("add", "relu6", "clamp", "rows", "rescale", "select")
 CORES = ("cortex-a53", "cortex-a9")
 KERNEL_SIZES = ((1, 1), (1, 1), (3, 3), (3, 3), (5, 5), (1, 3), (3, 1), (2, 2), (7, 7), (4, 10))
 PADDINGS = ((0, 0, 0, 0), (0, 0, 0, 0), (1, 1, 1, 1), (0, 1, 0, 1), (2, 1, 0, 2), (3, 3, 3, 3))
@@ -133,6 +135,14 @@ POOLS = (
 @pytest.mark.parametrize("splits", [False, True])
 def test_pools(core: str, splits: bool) -> None:
     check([pool_of(case) for case in POOLS], core, splits)
+
+
+@pytest.mark.parametrize("core", CORES)
+@pytest.mark.parametrize("splits", [False, True])
+def test_maps(core: str, splits: bool) -> None:
+    """Rows of as many elements as a turn takes, fewer, more, and of any number."""
+    shapes = ((1, 4, 4, 4), (3, 5, 1), (2, 3, 5, 7), (1, 2, 3, 33), (19,), (7, 16))
+    check([map_of(shape, what) for shape in shapes for what in MAPS if what != "rows" or len(shape) > 1], core, splits)
 
 
 @pytest.mark.parametrize("core", CORES)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 from llvmlite import ir
@@ -15,10 +16,11 @@ from llvmlite import ir
 from aot.backends.neon.simd_float import LANES, Floats
 from aot.graph.expr import COMPARE, Acc, Affine, Axis, Binary, Bitcast, Cast, Const, Expr, Load, Select, Unary, loads, walk
 from aot.graph.ir import DType
-from aot.graph.primitive import Contract, Map, Reduce
+from aot.graph.primitive import Contract, Map, Reduce, store_of
 from aot.llvm import arithmetic
 from aot.llvm.expressions import uniform
-from aot.llvm.types import I32, Value, constant, register_type
+from aot.llvm.types import Value, constant, register_type
+from aot.lower.indexing import linear
 from aot.lower.inplace import stored_element_loads
 from aot.lower.program import Program
 
@@ -32,17 +34,20 @@ _COMPARISON = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": "
 @dataclass(frozen=True)
 class Ending:
     """result: of the sum (`Acc`). beside: loads of the element that is stored, from activations. channels: loads of constants that
-    follow the channel. numbers: loads of constants that are one number."""
+    follow the channel. pixels: loads that follow the pixel, one element for all its channels. scalars: loads of one element for all.
+    numbers: loads of constants that are one number."""
 
     result: Expr
     beside: tuple[Load, ...] = ()
     channels: tuple[Load, ...] = ()
+    pixels: tuple[Load, ...] = ()
+    scalars: tuple[Load, ...] = ()
     numbers: Mapping[Load, float] | None = None
 
     @property
     def streams(self) -> tuple[Load, ...]:
-        """The loads for which pointers move along: those beside the output, then those of channels."""
-        return (*self.beside, *self.channels)
+        """The loads for which pointers move along: those beside the output, then those of channels, then those of pixels."""
+        return (*self.beside, *self.channels, *self.pixels)
 
     @property
     def instructions(self) -> int:
@@ -68,21 +73,25 @@ def read_ending(
         if reason := _refusal(node, is_wide):
             return reason
     stored = stored_element_loads(program, instruction)
-    beside, channels, numbers = [], [], {}
+    beside, channels, pixels, scalars, numbers = [], [], [], [], {}
     for load in loads(result):
         owner = program[program.storage(load.buffer)]
         is_constant = owner.role == "constant" and owner.data is not None
-        if load.dtype is not DType.FLOAT32:
+        if load.dtype not in (DType.FLOAT32, DType.INT32):
             return f"it reads {load.dtype}"
         if is_constant and (number := uniform(owner.data)) is not None:
             numbers[load] = number
-        elif load in stored and not is_constant:
+        elif load in stored and (not is_constant or isinstance(instruction, Map)):
             beside.append(load)
         elif is_constant and _follows(program, instruction, load, channel_axes):
             channels.append(load)
+        elif isinstance(instruction, Map) and (position := linear(load.index, program[load.buffer].shape, instruction.space)):
+            if load.fill is not None or not _is_of_pixel(program, instruction, position, channel_axes):
+                return f"it reads %{load.buffer} otherwise than the output is stored"
+            (pixels if position.terms else scalars).append(load)
         else:
             return f"what is fused behind it reads %{load.buffer} otherwise than the output is stored"
-    return Ending(result, tuple(beside), tuple(channels), numbers)
+    return Ending(result, tuple(beside), tuple(channels), tuple(pixels), tuple(scalars), numbers)
 
 
 def _refusal(node: Expr, is_wide: bool) -> str:
@@ -94,7 +103,7 @@ def _refusal(node: Expr, is_wide: bool) -> str:
         case Cast(x, dtype) if dtype is not DType.BOOL and x.dtype is not DType.BOOL:
             return ""
         case Unary(op, x) if op in _UNARY or (is_wide and op in _WIDE_UNARY):
-            return "" if op != "abs" or x.dtype is DType.FLOAT32 else "the absolute value of integers"
+            return "" if op in ("neg", "not") or x.dtype is DType.FLOAT32 else f"{op} of integers"
         case Binary(op, a, _) if op in COMPARE or op in _BINARY:
             return "" if op != "div" or a.dtype is DType.FLOAT32 else "a division of integers"
         case Axis():
@@ -121,6 +130,16 @@ def _follows(program: Program, instruction: Contract | Reduce | Map, load: Load,
     return found == expected
 
 
+def _is_of_pixel(program: Program, instruction: Map, position: Affine, channel_axes: Sequence[int]) -> bool:
+    """Whether a flat position is that of the pixel, which the output has so many channels of; or no axis changes it."""
+    stored = linear(store_of(instruction), program[instruction.out].shape, instruction.space)
+    channels = prod(instruction.space[number] for number in channel_axes)
+    if stored is None or not position.terms:
+        return stored is not None
+    around = {number: step for number, step in stored.terms if number not in channel_axes}
+    return position.offset == 0 and {number: step * channels for number, step in position.terms} == around
+
+
 class Lanes:
     """Evaluates an ending's result for four channels. operands: vectors of its streams. axes: values of those that are not of channels."""
 
@@ -138,7 +157,7 @@ class Lanes:
     def _emit(self, expr: Expr) -> Value:
         builder = self.floats.builder
         if _is_of_positions(expr):
-            return repeated(self.floats, self.floats.function.value(expr, self.axes))
+            return self.floats.repeated(self.floats.function.value(expr, self.axes))
         match expr:
             case Const(value, dtype):
                 return splat(value, dtype)
@@ -153,14 +172,20 @@ class Lanes:
                 return builder.bitcast(self.value(x), vector_type(dtype))
             case Select(condition, yes, no):
                 return builder.select(self.value(condition), self.value(yes), self.value(no))
-            case Binary("max" | "min" as op, a, Const(bound, DType.FLOAT32)) if not np.isnan(bound):
-                return (self.floats.larger if op == "max" else self.floats.smaller)(self.value(a), splat(bound, DType.FLOAT32))
+            case Binary("max", a, Const(bound, DType.FLOAT32)) if not np.isnan(bound):
+                return self.floats.larger(self.value(a), splat(bound, DType.FLOAT32))
+            case Binary("min", Const(bound, DType.FLOAT32), b) if not np.isnan(bound):
+                return self.floats.smaller(splat(bound, DType.FLOAT32), self.value(b))
+            case Binary("min", a, Const(bound, DType.FLOAT32)) if not np.isnan(bound) and self.floats.is_wide:
+                return self.floats.smaller_number(self.value(a), splat(bound, DType.FLOAT32))
             case Binary(op, a, b) if op in COMPARE:
                 return arithmetic.compare(builder, _COMPARISON[op], self.value(a), self.value(b), a.dtype)
             case Binary(op, a, b):
                 return arithmetic.binary(builder, op, self.value(a), self.value(b), a.dtype)
             case Unary("not", x):
                 return builder.xor(self.value(x), splat(-1 if x.dtype is DType.INT32 else True, x.dtype))
+            case Unary(op, x) if op != "neg":
+                return self.floats.unary(op, self.value(x))
             case Unary(op, x):
                 return arithmetic.unary(builder, op, self.value(x), x.dtype)
         raise AssertionError(expr)
@@ -176,14 +201,6 @@ def _is_of_positions(expr: Expr) -> bool:
     """Whether it depends on positions and nothing else."""
     leaves = [node for node in walk(expr) if isinstance(node, Axis | Acc | Load)]
     return bool(leaves) and all(isinstance(node, Axis) for node in leaves)
-
-
-def repeated(floats: Floats, number: Value) -> Value:
-    """A number in all lanes."""
-    type = ir.VectorType(number.type, LANES)
-    undefined = ir.Constant(type, ir.Undefined)
-    first = floats.builder.insert_element(undefined, number, I32(0))
-    return floats.builder.shuffle_vector(first, undefined, ir.Constant(ir.VectorType(I32, LANES), [0] * LANES))
 
 
 def vector_type(dtype: DType) -> ir.VectorType:

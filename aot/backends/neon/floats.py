@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from aot.backends.neon.float_convolution import claim_convolution, claim_dense
 from aot.backends.neon.float_depthwise import claim_depthwise
+from aot.backends.neon.float_map import claim_map
 from aot.backends.neon.float_pool import claim_pool
 from aot.lower.implementation import Kernel
 
@@ -17,4 +18,5 @@ FLOAT_KERNELS = (
     Kernel("float depthwise", claim_depthwise, "float32 depthwise convolution, four or eight channels at a time", ("depthwise",)),
     Kernel("float dense", claim_dense, "float32 fully connected layer on any number of rows", ("dense",)),
     Kernel("float pool", claim_pool, "float32 average and maximum pool, and mean over rows and columns", ("reduce",)),
+    Kernel("float map", claim_map, "float32 elementwise layers, sixteen elements at a time", ("map",)),
 )

@@ -65,8 +65,13 @@ class Floats:
 
     def splat(self, pointer: Value, nbytes: int = 0) -> Value:
         """One float in all lanes."""
-        single = self.builder.load(self.at(pointer, nbytes), align=4, typ=FLOAT)
-        return self.lane(self.builder.insert_element(ir.Constant(FLOATS, ir.Undefined), single, I32(0)), 0)
+        return self.repeated(self.builder.load(self.at(pointer, nbytes), align=4, typ=FLOAT))
+
+    def repeated(self, number: Value) -> Value:
+        """A number of any type in all lanes."""
+        undefined = ir.Constant(ir.VectorType(number.type, LANES), ir.Undefined)
+        first = self.builder.insert_element(undefined, number, I32(0))
+        return self.builder.shuffle_vector(first, undefined, ir.Constant(ir.VectorType(I32, LANES), [0] * LANES))
 
     def lane(self, vector: Value, number: int) -> Value:
         """One lane in all: free as the operand of a multiplication."""
@@ -85,6 +90,14 @@ class Floats:
 
     def smaller(self, a: Value, b: Value) -> Value:
         return self._call("llvm.minimum", a, b)
+
+    def smaller_number(self, a: Value, b: Value) -> Value:
+        """The smaller of each pair; the other where one is NaN. Not on Armv7."""
+        return self._call("llvm.minnum", a, b)
+
+    def unary(self, op: str, x: Value) -> Value:
+        """abs, sqrt; floor, ceil, rint, trunc not on Armv7."""
+        return self._call({"abs": "llvm.fabs"}.get(op, f"llvm.{op}"), x)
 
     def _call(self, name: str, *operands: Value) -> Value:
         type = ir.FunctionType(FLOATS, [FLOATS] * len(operands))
