@@ -9,6 +9,7 @@ from __future__ import annotations
 from aot.backends.layers.endings import separate_endings
 from aot.backends.neon.convolution import claim_convolution, claim_dense
 from aot.backends.neon.depthwise import claim_depthwise
+from aot.backends.neon.elementwise import claim_elementwise
 from aot.backends.neon.floats import FLOAT_KERNELS
 from aot.backends.neon.pool import claim_pool
 from aot.lower.fuse import LOWER_PASSES
@@ -28,6 +29,7 @@ KERNELS = (
     *FLOAT_KERNELS,
     Kernel("depthwise", claim_depthwise, "int8 depthwise convolution, eight channels at a time", ("depthwise",)),
     Kernel("pool", claim_pool, "average and maximum pools and means of int8, up to 32 channels at a time", ("reduce",)),
+    Kernel("elementwise", claim_elementwise, "sums, products and tables of bytes, sixteen at a time", ("map",)),
 )
 
 BACKEND = Backend(

@@ -142,6 +142,10 @@ class Simd:
         name = f"llvm.aarch64.neon.tbl{len(tables)}.v{indices.type.count}i8" if self.is_wide else f"llvm.arm.neon.vtbl{len(tables)}"
         return self._call(name, indices.type, *tables, indices)
 
+    def table_into(self, found: Value, tables: Sequence[Value], indices: Value) -> Value:
+        """TBX: as TBL, but where an index is beyond, `found` stays (AArch64)."""
+        return self._call(f"llvm.aarch64.neon.tbx{len(tables)}.v{indices.type.count}i8", indices.type, found, *tables, indices)
+
     # Products.
 
     def sdot(self, sums: Value, a: Value, b: Value) -> Value:
@@ -232,6 +236,11 @@ class Simd:
         """SXTL or UXTL: lanes of twice the bits."""
         to = vector(ir.IntType(2 * a.type.element.width), a.type.count)
         return self.builder.zext(a, to) if unsigned else self.builder.sext(a, to)
+
+    def upper_halves(self, a: Value) -> Value:
+        """SHRN: the upper half of each lane. Of a sum that makes ADDHN."""
+        width = a.type.element.width // 2
+        return self.builder.trunc(self.builder.lshr(a, splat(width, a.type)), _halved(a.type))
 
     def shift_narrow(self, a: Value, right: int, rounds: bool) -> Value:
         """SQRSHRN or SQSHRN: shifted to the right by 1 to half the bits, rounded half up or down, then saturated."""
