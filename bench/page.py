@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from bench import application
 from bench.layers import LAYERS
 from bench.measure import CPUS, MODES
 from bench.results import CMSIS_NN, Results
@@ -19,7 +20,7 @@ _OURS, _THEIRS = "#1f6f8b", "#c9c4b8"
 _PLOTTED = ("cortex-m4", "cortex-m7", "cortex-m55")
 _INTRODUCTION = """# Benchmarks
 
-Counted in emulators (Unicorn; QEMU for Cortex-M55), so that the figures repeat exactly: `make bench` measures them all again and
+Counted in emulators (Unicorn; QEMU for Cortex-M55 and Cortex-A), so that the figures repeat exactly: `make bench` measures them all again and
 writes this page. A test counts a part of them again (with AOT_SWEEP=1 all models), and fails where one rises by more than 2 %.
 Models: MLPerf Tiny's key word spotting (KWS), image classification (IC), visual wake words (VWW), anomaly
 detection (AD), and TFLite Micro's person detection (PD); one inference, on input 0 of the golden file, inputs and outputs in the workspace.
@@ -52,6 +53,10 @@ def page(results: Results, baselines: Mapping[str, Any]) -> str:
     for cpu in CPUS:
         if rows := list(_model_rows(results, baselines, cpu)):
             sections += [f"### {cpu}\n", _table(_MODEL_COLUMNS, rows)]
+    sections += [application.INTRODUCTION.format(litert=application.LITERT, source=baselines[application.LITERT]["source"])]
+    for cpu in application.CORES:
+        if rows := list(application.rows(results, baselines, cpu)):
+            sections += [f"### {cpu}\n", _table(application.COLUMNS, rows)]
     sections += [_LAYERS.format(cmsis=CMSIS_NN)]
     for cpu in CPUS:
         if rows := list(_layer_rows(results, cpu)):

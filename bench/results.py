@@ -2,7 +2,8 @@
 
 Enters: figures. Leaves: the file's content; `Change`s. Invariant: the same figures give the same bytes.
 
-{"models": {MODEL: {CPU: {MODE or CMSIS_NN: figures}}}, "layers": {LAYER: {"macs": n, CPU: {MODE or CMSIS_NN: instructions}}}}
+{"models": {MODEL: {CPU: {MODE or CMSIS_NN: figures}}}, "application": {MODEL: {CPU: {MODE: figures}}},
+ "layers": {LAYER: {"macs": n, CPU: {MODE or CMSIS_NN: instructions}}}}
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ import pytest
 from aot.errors import InternalError
 from aot.lower.tradeoff import Optimize
 from aot.target import load_target
+from bench.application import CORES, MODELS
 from bench.layers import LAYERS, cmsis_nn_instructions, our_instructions
 from bench.measure import CPUS, MODES, model_figures
 from bench.page import page
@@ -64,6 +65,19 @@ def test_models(results: Results, name: str, cpu: str, mode: Optimize) -> None:
     needs_emulator(cpu)
     before: Mapping[str, int] | None = results["models"].get(name, {}).get(cpu, {}).get(mode)
     check(change(f"{name}, {cpu}, {mode}", before, model_figures(name, cpu, [mode])[mode]))
+
+
+@pytest.mark.parametrize(
+    ("name", "cpu"), [(name, cpu) for name in MODELS for cpu in CORES if SWEEP or (name == "KWS" and cpu != "cortex-a9")]
+)
+def test_application_cores(results: Results, name: str, cpu: str) -> None:
+    model(MODELS[name])
+    program = str(load_target(cpu).run["qemu"]["program"])
+    if shutil.which(program) is None:
+        pytest.skip(f"{program} is not installed")
+    pytest.importorskip("ziglang", reason="ziglang, which links the process, is not installed")
+    before = results["application"].get(name, {}).get(cpu, {}).get("speed")
+    check(change(f"{name}, {cpu}, speed", before, model_figures(MODELS[name], cpu, ["speed"])["speed"]))
 
 
 @pytest.mark.parametrize(("index", "cpu"), SINGLE)
