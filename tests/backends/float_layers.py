@@ -176,7 +176,7 @@ def pool_of(case: PoolCase) -> Program:
 
 def map_of(shape: Sequence[int], what: str) -> Program:
     """An elementwise layer on `x` of a shape, with other operands by what it does."""
-    rank, integer_input = len(shape), what == "rescale"
+    rank, integer_input = len(shape), what in ("rescale", "channels")
     at = tuple(axis(each) for each in range(rank))
     x = Load("x", at, DType.INT32 if integer_input else FLOAT)
     others: dict[str, tuple[int, ...]] = {}
@@ -192,13 +192,17 @@ def map_of(shape: Sequence[int], what: str) -> Program:
         case "rows":  # a number for each pixel
             others["z"] = (*shape[:-1], 1)
             value = Binary("sub", x, Load("z", (*at[:-1], fixed(0)), FLOAT))
-        case "rescale":  # sums of integers by a number that is known at run time
+        case "rescale" | "channels":  # sums of integers by a number that is known at run time, and a bias
             others["z"] = (2, 1)
             value = Binary("mul", Cast(x, FLOAT), Load("z", (fixed(1), fixed(0)), FLOAT))
+            if what == "channels":
+                value = Binary("max", Binary("add", value, Load("bias", (at[-1],), FLOAT)), number(-0.5))
         case "select":
             value = Select(Binary("lt", x, number(0.1)), Unary("neg", x), Unary("sqrt", Unary("abs", x)))
     buffers = [Buffer("x", x.dtype, tuple(shape), "input"), *(Buffer(name, FLOAT, size, "input") for name, size in others.items())]
     names = tuple(one.name for one in buffers)
+    bias = np.random.default_rng(3).normal(0, 1000, shape[-1]).astype(np.float32)
+    buffers += [Buffer("bias", FLOAT, bias.shape, "constant", data=bias)] * (what == "channels")
     return Program("test", (*buffers, Buffer("y", FLOAT, tuple(shape), "output")), (Map("y", tuple(shape), value),), names, ("y",))
 
 

@@ -27,6 +27,7 @@ from aot.lower.rows import instruction_rows
 from aot.target import Target
 
 _BURST = 4  # vectors that a turn of the loop makes
+_FEW = 4  # loads and operations of an element
 
 
 def claim_map(program: Program, instruction: Primitive, target: Target) -> Implementation | str:
@@ -43,8 +44,8 @@ def claim_map(program: Program, instruction: Primitive, target: Target) -> Imple
     ending = read_ending(program, instruction, instruction.value, (len(instruction.space) - 1,), is_wide(target))
     if isinstance(ending, str):
         return ending
-    if ending.channels:
-        return "numbers for each channel, which LLVM's loops keep in registers"
+    if ending.channels and ending.instructions <= _FEW:
+        return "little but a number for each channel, which LLVM's loops keep in registers"
     if not ending.streams:
         return "it reads nothing that lies as the output does"
     rows = instruction_rows(instruction)
