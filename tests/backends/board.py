@@ -20,6 +20,7 @@ from aot.bundle import Bundle
 from aot.driver import Options, describe_entry, emit, ports, resolve_target
 from aot.graph.expr import Const, Expr, Load, Lookup, axis, rewrite
 from aot.graph.primitive import Contract, Map, Primitive, Reduce
+from aot.llvm.elf import functions
 from aot.llvm.module import EntrySource
 from aot.lower.check import check_plan
 from aot.lower.implementation import Implementation
@@ -78,6 +79,12 @@ def count(program: Program, target: Target, inputs: dict[str, np.ndarray]) -> in
     instructions = run_bundle(bundle, [inputs[name] for name in program.inputs], "qemu").instructions
     assert instructions is not None
     return instructions
+
+
+def code_nbytes(program: Program, target: Target) -> int:
+    """Bytes of the largest function: the kernel's, where that is large."""
+    bundle, _ = _bundle(program, target, False)
+    return max(functions(bundle.object).values())
 
 
 def _merged(programs: Sequence[Program]) -> Program:

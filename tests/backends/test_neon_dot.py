@@ -19,7 +19,7 @@ from aot.graph.primitive import Contract, Geometry
 from aot.lower.implementation import Implementation, kind_of
 from aot.lower.program import Buffer, Program
 from aot.target import Target, load_target
-from tests.backends.board import BACKGROUND, count, run_all, run_in_place
+from tests.backends.board import BACKGROUND, code_nbytes, count, run_all, run_in_place
 from tests.backends.contracts import INT8, Case, expected, inputs_of, program_of
 from tests.backends.test_dsp_kernels import CHANNELS, KERNELS, NUMBERS, WINDOWS, numbers, residual, windowed
 from tests.backends.test_endings import sums_of
@@ -227,3 +227,5 @@ def test_cost(case: Case, ceiling: float) -> None:
     print(f"{per_mac:6.3f} instructions/MAC, {answer.cost.instructions / counted:.3f} expected")
     assert per_mac <= ceiling
     assert 0.85 < answer.cost.instructions / counted < 1.15
+    written = code_nbytes(program, A76)
+    assert 0.85 < answer.cost.code_nbytes / written < 1.15

@@ -29,6 +29,8 @@ from aot.lower.inplace import elementwise_overwrites
 from aot.lower.program import Buffer, Program
 from aot.target import Target
 
+_BODY, _RING, _REST = 40, 90, 60
+"""Instructions that are written out around the product: loops, the ring's copies, what is fused."""
 _SHAPES = (
     (1, 4),
     (2, 4),
@@ -148,7 +150,8 @@ class _Plan:
     def cost(self) -> Cost:
         """Counted on the code."""
         rest = instructions(self.layer) * prod(self.layer.geometry.output)
-        return Cost(round(20 + self.windows.instructions + self._instructions(self.product) + rest), 400)
+        code = self.product.code + _BODY + (_RING if self.windows.padded else 0) + (_REST if self.has_rest else 0)
+        return Cost(round(20 + self.windows.instructions + self._instructions(self.product) + rest), 4 * round(code))
 
 
 def _emit(function: KernelFunction, plan: _Plan, table_name: str) -> None:

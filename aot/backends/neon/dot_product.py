@@ -61,6 +61,14 @@ class Block:
         sources = self.pixels * sum(max(1.0, run.nbytes / CHUNK) * min(1.0, self.step / run.nbytes) for run in self.runs)
         return quads * self.pixels * self.vectors + quads * -(-self.vectors // 4) + sources + self.is_looped * quads / 4
 
+    @property
+    def code(self) -> float:
+        """Instructions that are written out."""
+        if not self.is_looped:
+            return self.instructions
+        written = sum(min(run.nbytes, _TURN + run.nbytes % _TURN) for run in self.runs)
+        return self.instructions * written / sum(run.nbytes for run in self.runs)
+
     def weights(self, weights: np.ndarray) -> np.ndarray:
         """(4 * vectors, KH, KW, Ci), a block's channels -> bytes as this block reads them. Windows are as `runs` has them."""
         return np.concatenate([four.reshape(-1) for four in self.packed_quads(weights)])
@@ -220,12 +228,18 @@ class Product:
     @property
     def instructions(self) -> float:
         """Of one block of pixels and all channels."""
-        found = 6.0
-        for block, count in self.blocks:
-            vectors = block.pixels * block.vectors
-            each = block.instructions + vectors * (1.25 + self.ending.instructions) + self.ending.columns * block.vectors / 4
-            found += count * (each + 3 + block.pixels * self._stores(block.vectors))
-        return found
+        return 6.0 + sum(count * (block.instructions + self._ending(block)) for block, count in self.blocks)
+
+    @property
+    def code(self) -> float:
+        """Instructions that are written out."""
+        return 6.0 + sum(block.code + self._ending(block) for block, _ in self.blocks)
+
+    def _ending(self, block: Block) -> float:
+        """Instructions of a block when its products are in."""
+        vectors = block.pixels * block.vectors
+        columns = self.ending.columns * block.vectors / 4
+        return vectors * (1.25 + self.ending.instructions) + columns + 3 + block.pixels * self._stores(block.vectors)
 
     def _stores(self, vectors: int) -> float:
         """Instructions for a pixel of a block."""
