@@ -5,6 +5,7 @@ Enters: a Program, an Implementation, a target, input arrays. Leaves: `Outcome`:
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -28,6 +29,7 @@ _DATA_NBYTES, _STACK_NBYTES, _GUARD, _PAGE = 0x400000, 0x10000, 64, 0x1000
 _STOP = 0x8000
 _TOP = _STACK + _STACK_NBYTES - 64
 _FILL = b"\xa5"
+_MOST_RECENT = 16
 _IT_BITS = 0x0600FC00  # of XPSR
 
 
@@ -118,8 +120,24 @@ class Core:
         return refused
 
 
+_recent: OrderedDict[tuple[object, ...], tuple[tuple[object, ...], bytes]] = OrderedDict()
+"""Code that was assembled last, and what for: the same objects, so that none has another's identity."""
+
+
 def assemble(program: Program, implementation: Implementation, target: Target, align: int = 4, **known: Any) -> bytes:
-    """Object code of the implementation's function alone, `kernel`. known: more of what `KernelFunction` is told."""
+    """Object code of the implementation's function alone, `kernel`; assembled once where the same is asked for again and again. known:
+    more of what `KernelFunction` is told."""
+    objects = program, implementation, target
+    key = (*map(id, objects), align, repr(known))
+    if key not in _recent:
+        _recent[key] = objects, _assembled(program, implementation, target, align, known)
+    _recent.move_to_end(key)
+    while len(_recent) > _MOST_RECENT:
+        _recent.popitem(last=False)
+    return _recent[key][1]
+
+
+def _assembled(program: Program, implementation: Implementation, target: Target, align: int, known: Mapping[str, Any]) -> bytes:
     module = ir.Module("test")
     alignment = {name: _align(program, name, align) for name in (*implementation.reads, *implementation.writes)}
     function = KernelFunction(module, "kernel", implementation, program, target, **{"alignment": alignment, **known})
@@ -156,7 +174,8 @@ def run(
     unaligned access that the core refuses.
     """
     places = _Places(program, implementation, inputs, background, in_place, align, scattered, seed)
-    implementation = with_tables(implementation, {name: places.offsets(name) for name in scattered})
+    if scattered:
+        implementation = with_tables(implementation, {name: places.offsets(name) for name in scattered})
     places.constants(implementation)
     memory, addresses = places.pages(), places.addresses
     core = Core(assemble(program, implementation, target, align), target, len(memory))
