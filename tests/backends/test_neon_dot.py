@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from aot.backends import neon
-from aot.graph.expr import Load, Lookup, Requantise, add, axis, cast, clamp, integer, mul, real, sub
+from aot.graph.expr import Binary, Load, Lookup, Requantise, add, axis, cast, clamp, integer, mul, real, sub
 from aot.graph.ir import DType
 from aot.graph.primitive import Contract, Geometry
 from aot.lower.implementation import Implementation, kind_of
@@ -165,7 +165,16 @@ def test_fused_arithmetic_table_and_float() -> None:
         total = add(cast(result, DType.INT32), cast(Load("v", index[-1:], INT8), DType.INT32))
         return cast(clamp(total, -128, 127), INT8)
 
+    def summed(result, index):
+        products = [
+            mul(cast(result, DType.INT32), integer(8578262)),
+            mul(cast(Load("r", index, INT8), DType.INT32), integer(3243230)),
+        ]
+        total = add(products[0], add(products[1], integer(-153953293)))
+        return cast(clamp(Binary("shr", total, integer(22)), -128, 100), INT8)
+
     extra = [[Buffer("r", INT8, program_of(case)["y"].shape, "input")] for case in LAYERS_FUSED]
+    check([program_of(case, summed, extra=some) for case, some in zip(LAYERS_FUSED, extra, strict=True)])
     check([program_of(case, rescaled, extra=some) for case, some in zip(LAYERS_FUSED, extra, strict=True)])
     check([program_of(case, lookup, extra=[Buffer("table", INT8, (256,), "constant", data=table)]) for case in LAYERS_FUSED])
     check([program_of(case, dequantise) for case in LAYERS_FUSED])

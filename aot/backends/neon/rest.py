@@ -11,25 +11,37 @@ from dataclasses import dataclass
 from math import prod
 
 from aot.backends.layers.operands import Layer
+from aot.backends.neon.affine import Affine, affine_of
 from aot.backends.neon.simd import BYTES16, Simd
 from aot.backends.neon.vectors import LANES, Vectors, refusal
-from aot.graph.expr import Load
+from aot.graph.expr import Acc, Load, rewrite
+from aot.graph.ir import DType
 from aot.llvm.types import I8, I32, I64, Value
 
-_PER_VECTOR, _PER_ELEMENT = 36.0, 20.0  # instructions, about
+_PER_VECTOR, _PER_SUM, _PER_ELEMENT = 45.0, 34.0, 20.0
+"""Instructions for sixteen elements, about; for as many sums of two; for an element by itself."""
 
 
 def instructions(layer: Layer) -> float:
     """What an element takes, about; 0 where nothing is fused."""
     if layer.split.rest is None:
         return 0.0
-    return _PER_ELEMENT if rest_refusal(layer) else _PER_VECTOR / LANES
+    return _PER_ELEMENT if rest_refusal(layer) else (_PER_VECTOR if _affine(layer) is None else _PER_SUM) / LANES
 
 
 def rest_refusal(layer: Layer) -> str:
     """Why a layer's fused expression is computed element by element; empty if it need not be."""
     assert layer.split.rest is not None
     return "it asks where an element is" if layer.rest_axes else refusal(layer.split.rest, layer.beside)
+
+
+def _affine(layer: Layer) -> Affine | None:
+    """The form of a sum with one operand beside the output, as a residual's is."""
+    if layer.split.rest is None or len(layer.beside) != 1:
+        return None
+    line = Load("line", (), DType.INT8)
+    value = rewrite(layer.split.rest, lambda node: line if node == Acc(DType.INT8) else None)
+    return affine_of(value, (line, layer.beside[0]))
 
 
 @dataclass(frozen=True)
@@ -75,7 +87,12 @@ class Rest:
             return self.simd.load(line if which is None else self._beside(out, distances[which.buffer]), BYTES16)
 
         assert self.layer.split.rest is not None
-        self.simd.store(Vectors(self.simd, load).bytes(self.layer.split.rest), out)
+        form = _affine(self.layer)
+        if form is None:
+            self.simd.store(Vectors(self.simd, load).bytes(self.layer.split.rest), out)
+            return
+        other = self.layer.beside[0]
+        self.simd.store(form.emit(self.simd, [(load(None), False), (load(other), other.dtype is DType.UINT8)]), out)
 
     def _one(self, line: Value, out: Value, axes: Mapping[int, Value], distances: Mapping[str, Value]) -> None:
         function, rest = self.simd.function, self.layer.split.rest
