@@ -206,6 +206,17 @@ def map_of(shape: Sequence[int], what: str) -> Program:
     return Program("test", (*buffers, Buffer("y", FLOAT, tuple(shape), "output")), (Map("y", tuple(shape), value),), names, ("y",))
 
 
+def reduction_of(outer: Sequence[int], run: Sequence[int], combine: str, absolute: bool = False) -> Program:
+    """Of all elements of the last axes, for each position of the first."""
+    space, window = tuple(outer), tuple(run)
+    load = Load("x", tuple(axis(each) for each in range(len(space) + len(window))), FLOAT)
+    start = {"add": 0.5, "max": -3.0e38, "min": 3.0e38}[combine]
+    term = Unary("abs", load) if absolute else load
+    reduce = Reduce("y", space, window, combine, number(start), term, Binary("mul", Acc(FLOAT), number(0.25)))
+    buffers = (Buffer("x", FLOAT, (*space, *window), "input"), Buffer("y", FLOAT, space, "output"))
+    return Program("test", buffers, (reduce,), ("x",), ("y",))
+
+
 def _count(along: int, stride: int, before: int, kernel: int, size: int) -> Expr:
     """Elements of a window that are inside, along one axis."""
     first = Binary("sub", Binary("mul", Axis(along), integer(stride)), integer(before))

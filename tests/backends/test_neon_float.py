@@ -33,6 +33,7 @@ from tests.backends.float_layers import (
     parametric,
     pool_of,
     program_of,
+    reduction_of,
     residual,
 )
 
@@ -146,6 +147,14 @@ def test_maps(core: str, splits: bool) -> None:
 
 
 @pytest.mark.parametrize("core", CORES)
+@pytest.mark.parametrize("splits", [False, True])
+def test_reductions(core: str, splits: bool) -> None:
+    sizes = (((1,), (5, 2)), ((6, 1), (128,)), ((3, 4), (33,)), ((1, 7), (2, 3, 5)), ((2,), (19,)), ((5,), (16,)))
+    programs = [reduction_of(*size, how, number % 2 > 0) for number, size in enumerate(sizes) for how in ("add", "max", "min")]
+    check(programs, core, splits)
+
+
+@pytest.mark.parametrize("core", CORES)
 @pytest.mark.parametrize("kind", ["conv", "depthwise"])
 def test_the_output_takes_the_place_of_an_operand(core: str, kind: str) -> None:
     program = program_of(FloatCase(kind, (1, 6, 7, 12), 12, (3, 3), padding=(1, 1, 1, 1), rest=residual))
@@ -154,9 +163,9 @@ def test_the_output_takes_the_place_of_an_operand(core: str, kind: str) -> None:
 
 
 def test_infinities_and_nans_stay_in_their_windows() -> None:
-    """A padded window multiplies nothing by what lies beside it."""
-    for kind in ("conv", "depthwise"):
-        program = program_of(FloatCase(kind, (1, 7, 9, 6), 6, (3, 3), padding=(1, 1, 1, 1)))
+    """A padded window multiplies nothing by what lies beside it; the largest of numbers and a NaN is a number."""
+    layers = [program_of(FloatCase(kind, (1, 7, 9, 6), 6, (3, 3), padding=(1, 1, 1, 1))) for kind in ("conv", "depthwise")]
+    for program in (*layers, pool_of(PoolCase((1, 7, 9, 6), (3, 3), (1, 1), (1, 1, 1, 1), "max"))):
         given = inputs_of(program)
         given["x"][0, 3, 4, 2] = np.nan
         given["x"][0, 0, 8, 5] = np.inf

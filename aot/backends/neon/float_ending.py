@@ -70,7 +70,7 @@ def read_ending(
     for node in walk(result):
         if isinstance(node, Axis) and positions and node.axis not in channel_axes:
             continue
-        if reason := _refusal(node, is_wide):
+        if reason := refusal(node, is_wide):
             return reason
     stored = stored_element_loads(program, instruction)
     beside, channels, pixels, scalars, numbers = [], [], [], [], {}
@@ -94,7 +94,8 @@ def read_ending(
     return Ending(result, tuple(beside), tuple(channels), tuple(pixels), tuple(scalars), numbers)
 
 
-def _refusal(node: Expr, is_wide: bool) -> str:
+def refusal(node: Expr, is_wide: bool) -> str:
+    """Why vectors can't have this operation; empty if they can."""
     if node.dtype not in _TYPES:
         return f"what is fused behind it is of {node.dtype}"
     match node:

@@ -163,8 +163,8 @@ class Emitter:
             case "add":
                 return self.floats.builder.fadd(so_far, value)
             case "max":
-                return self.floats.larger(so_far, value)
-        return self.floats.smaller(so_far, value)
+                return self.floats.larger_number(so_far, value)
+        return self.floats.smaller_number(so_far, value)
 
     def _inputs(self, row: Value, nbytes: int, vectors: int) -> list[Value]:
         """The inputs of so many vectors of output channels."""

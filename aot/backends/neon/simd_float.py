@@ -91,9 +91,12 @@ class Floats:
     def smaller(self, a: Value, b: Value) -> Value:
         return self._call("llvm.minimum", a, b)
 
+    def larger_number(self, a: Value, b: Value) -> Value:
+        """The larger of each pair; the other where one is NaN (but NaN on Armv7)."""
+        return self._call("llvm.maxnum", a, b) if self.is_wide else self.larger(a, b)
+
     def smaller_number(self, a: Value, b: Value) -> Value:
-        """The smaller of each pair; the other where one is NaN. Not on Armv7."""
-        return self._call("llvm.minnum", a, b)
+        return self._call("llvm.minnum", a, b) if self.is_wide else self.smaller(a, b)
 
     def unary(self, op: str, x: Value) -> Value:
         """abs, sqrt; floor, ceil, rint, trunc not on Armv7."""
