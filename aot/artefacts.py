@@ -81,7 +81,8 @@ def _write_all(folder: Path, contents: dict[str, bytes]) -> tuple[Path, ...]:
 
 def files(bundle: Bundle) -> dict[str, bytes]:
     """The bundle's files by name. Deterministic: the same bundle gives the same bytes."""
-    code = {name: text.encode() for name, text in bundle.sources.items()} or {f"{bundle.name}.o": bundle.object}
+    code = {name: text.encode() for name, text in bundle.sources.items()}
+    code |= {} if bundle.is_c else {f"{bundle.name}.o": bundle.object}
     contents = {
         **code,
         f"{bundle.name}.h": _render("bundle.h.j2", bundle).encode(),
@@ -267,7 +268,7 @@ def describe(bundle: Bundle) -> dict[str, Any]:
         "backend": bundle.backend,
         "target": {"name": bundle.target.name, "triple": bundle.target.triple, "cpu": bundle.target.cpu},
         "optimize": bundle.optimize,
-        "emit": "c" if bundle.sources else "object",
+        "emit": "c" if bundle.is_c else "both" if bundle.sources else "object",
         "object_bytes": len(bundle.object),
         "code_bytes": bundle.code_nbytes,
         "weights_bytes": bundle.weights_nbytes,

@@ -227,6 +227,11 @@ class Bundle:
     sources: Mapping[str, str] = field(default_factory=dict)
 
     @property
+    def is_c(self) -> bool:
+        """Whether there is no object, but C files."""
+        return bool(self.sources) and not self.object
+
+    @property
     def parts(self) -> tuple[Bundle, ...]:
         """The models in the object, one or several."""
         return self.models or (self,)

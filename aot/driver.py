@@ -53,8 +53,8 @@ from aot.pointers import reader, workers
 from aot.target import Target, host_target, is_packaged, load_target, triple_target
 
 Observer = Callable[[str, object], None]
-Emit = Literal["object", "c"]
-EMIT: tuple[Emit, ...] = ("object", "c")
+Emit = Literal["object", "c", "both"]
+EMIT: tuple[Emit, ...] = ("object", "c", "both")
 MAX_COMPUTED_NBYTES = 1 << 27
 MAX_STACK_NBYTES = 1024
 
@@ -77,7 +77,8 @@ class Options:
     regions: sizes in bytes of the memories that the workspace is in, by name, the fastest first: entries take a pointer to each of them.
     weights_in: the region that constants are copied into before the first run, those that are read most, as many as fit.
     threads: layers are divided in so many parts, which a function of the caller's may run at once.
-    emit: an object, or C files of the same meaning for any compiler (`docs/c.md`).
+    emit: an object, or C files of the same meaning for any compiler (`docs/c.md`), or both. None: an object; for a CPU that LLVM has no
+    code generator for C, and where a triple is named beside it both.
     expose: every intermediate buffer becomes a further output (for finding the layer that differs).
     """
 
@@ -103,7 +104,7 @@ class Options:
     regions: Mapping[str, int] = field(default_factory=dict)
     weights_in: str | None = None
     threads: int = 1
-    emit: Emit = "object"
+    emit: Emit | None = None
     expose: bool = False
 
 
@@ -141,10 +142,11 @@ def compile(
     choose("optimize", options.optimize, OPTIMIZE)
     if options.kernels is not None:
         choose("kernels", options.kernels, ("native", "library"))
-    choose("emit", options.emit, EMIT)
+    if options.emit is not None:
+        choose("emit", options.emit, EMIT)
     observe: Observer = observer or (lambda stage, result: None)
     chosen, backend = resolve_target(options)
-    options = replace(options, kernels=kernels_of(options, backend))
+    options = replace(options, kernels=kernels_of(options, backend), emit=emission_of(options, chosen))
     if options.stream_input and options.kernels == "library":
         raise CompileError("--stream-input is for --kernels native: functions of a library need the whole image")
     require_pages(options)
@@ -172,7 +174,7 @@ def compile_models(
     models: Sequence[Model], files: Sequence[str], target: Target, backend: Backend, options: Options, observe: Observer
 ) -> Bundle:
     """Compile models that have been read into one object. files: what errors call them."""
-    options = replace(options, kernels=kernels_of(options, backend))
+    options = replace(options, kernels=kernels_of(options, backend), emit=emission_of(options, target))
     name, names = names_of(models, options.name)
     with located(files[0] if len(files) == 1 else ""):
         for each in dict.fromkeys((name, *names)):
@@ -194,16 +196,18 @@ def compile_models(
 
 def require_c(options: Options, backend: Backend) -> None:
     """CompileError for what C files can't have: kernels that are no C, limits on what only an object shows."""
-    if options.emit != "c":
+    if options.emit == "object":
         return
     if not backend.portable:
         raise CompileError(f"kernels of {backend.name} are not C", hint="--backend generic is")
+    if options.threads > 1:
+        raise CompileError("--threads is for objects: C files have no parts of layers")
+    if options.emit == "both":
+        return
     if options.max_flash_nbytes is not None:
         raise CompileError("--max-flash is for objects: how large code is that another compiler makes is not known")
     if options.max_stack_nbytes != MAX_STACK_NBYTES:
         raise CompileError("--max-stack is for objects: how much stack code takes that another compiler makes is not known")
-    if options.threads > 1:
-        raise CompileError("--threads is for objects: C files have no parts of layers")
     if options.position_independent:
         raise CompileError("--pic is for objects: whether C is position-independent, its compiler is told")
 
@@ -341,10 +345,13 @@ def emit(
     loaded: Loaded | None = None,
     declarations: Mapping[str, Foreign] | None = None,
 ) -> EmittedObject:
-    """The object, in a process of its own for a target that is not one of the package's; or C files. declarations: of functions of a
-    library that these may call."""
-    if options.emit == "c":
-        return emit_c(name, target, sources, weights=options.weights, io=options.io, loaded=loaded, declarations=declarations)
+    """The object, in a process of its own for a target that is not one of the package's; or C files, or both. declarations: of functions
+    of a library that these may call."""
+    files: EmittedObject | None = None
+    if options.emit in ("c", "both"):
+        files = emit_c(name, target, sources, weights=options.weights, io=options.io, loaded=loaded, declarations=declarations)
+        if options.emit == "c":
+            return files
     emitting = partial(
         emit_bundle,
         name,
@@ -355,7 +362,8 @@ def emit(
         position_independent=options.position_independent,
         loaded=loaded,
     )
-    return emitting() if is_packaged(target) else isolated(emitting, target.triple)
+    made = emitting() if is_packaged(target) else isolated(emitting, target.triple)
+    return made if files is None else replace(made, sources=files.sources)
 
 
 def stage_names() -> tuple[str, ...]:
@@ -379,6 +387,7 @@ def resolve_target(options: Options) -> tuple[Target, Backend]:
         choose("back end", options.backend, BACKENDS)
     if options.triple is not None:
         target = triple_target(options.triple)
+        target = replace(target, has=target.has | _dsp(options))
     elif isinstance(options.target, Target):
         target = options.target
     elif options.target is not None:
@@ -389,7 +398,8 @@ def resolve_target(options: Options) -> tuple[Target, Backend]:
         target = host_target()
     cortex_m = target.cpu.startswith("cortex-m")
     neon = "neon" in target.has
-    backend = BACKENDS[options.backend or ("cmsis-nn" if cortex_m else "neon" if neon else "generic")]
+    usual = "cmsis-nn" if cortex_m else "neon" if neon else "hifi-ref" if "hifi" in target.has else "generic"
+    backend = BACKENDS[options.backend or usual]
     if backend.name == "cmsis-nn" and not cortex_m:
         raise CompileError(f"back end cmsis-nn is for Cortex-M CPUs, not {target.name}", hint="use --backend generic")
     if backend.name == "neon" and not neon:
@@ -400,6 +410,26 @@ def resolve_target(options: Options) -> tuple[Target, Backend]:
         known = " or ".join(LIBRARIES)
         raise CompileError(f"--kernels library is for the back end {known}, not {backend.name}", hint="name a Cortex-M with --cpu")
     return target, backend.on(target)
+
+
+def _dsp(options: Options) -> frozenset[str]:
+    """What is asked of code for a triple by the DSP that is named beside it, whose library it calls. CompileError for another CPU."""
+    if not isinstance(options.target, str):
+        return frozenset()
+    dsp = load_target(options.target)
+    if dsp.emits == "object":
+        raise CompileError("--cpu and --target exclude each other", hint="a CPU implies its triple")
+    return dsp.has & {"hifi", "hifi5"}
+
+
+def emission_of(options: Options, target: Target) -> Emit:
+    """What is to be written, where nothing is said. CompileError for an object that LLVM can't make."""
+    if target.emits == "c":
+        if options.emit not in (None, "c"):
+            hint = "--emit c; or --target TRIPLE beside --cpu, for an object that calls the same functions"
+            raise CompileError(f"LLVM has no code generator for {target.name}", hint=hint)
+        return "c"
+    return options.emit or ("both" if "hifi" in target.has else "object")
 
 
 def kernels_of(options: Options, backend: Backend) -> Literal["native", "library"]:

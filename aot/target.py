@@ -31,10 +31,26 @@ _FIELDS = {
     "memory",
     "l1d_nbytes",
     "l2_nbytes",
+    "emits",
     "run",
 }
 ABILITIES = frozenset(
-    {"dsp", "mve", "mve.fp", "fpu", "fp64", "divide", "long_multiply", "saturate", "unaligned", "neon", "dotprod", "i8mm"}
+    {
+        "dsp",
+        "mve",
+        "mve.fp",
+        "fpu",
+        "fp64",
+        "divide",
+        "long_multiply",
+        "saturate",
+        "unaligned",
+        "neon",
+        "dotprod",
+        "i8mm",
+        "hifi",
+        "hifi5",
+    }
 )
 _FULL = frozenset({"fpu", "fp64", "divide", "long_multiply", "unaligned"})
 _MAINLINE = ("thumbv8m.main", "thumbv8.1m.main")
@@ -70,9 +86,11 @@ class Target:
     """One CPU.
 
     triple, cpu, features: LLVM's. has: what kernels ask for (dsp, mve, fpu, fp64, divide, long_multiply,
-    saturate: clamps to 2^n in one instruction, unaligned; neon: Advanced SIMD, of which aarch64 has 32 registers; dotprod: SDOT; i8mm: SMMLA).
+    saturate: clamps to 2^n in one instruction, unaligned; neon: Advanced SIMD, of which aarch64 has 32 registers; dotprod: SDOT; i8mm: SMMLA;
+    hifi: a Tensilica HiFi DSP; hifi5: the fifth).
     float_abi: hard, soft or "" (not Arm). memory: addresses and bytes of the emulated board's code memory, RAM and vector table.
     l1d_nbytes, l2_nbytes: its data caches, of the sizes that are made most often (0: it has none, or nobody knows).
+    emits: object; or c, where LLVM has no code generator: its triple is then that of a core with the same sizes and alignments of data.
     run: for each emulator its parameters (unicorn: model; qemu: machine, instructions_per_tick, or for a Linux process program, cpu;
     renode: cpu).
     """
@@ -88,6 +106,7 @@ class Target:
     memory: Mapping[str, int] = field(default_factory=dict)
     l1d_nbytes: int = 0
     l2_nbytes: int = 0
+    emits: str = "object"
     run: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
 
     @property
@@ -164,6 +183,8 @@ def _problem(content: Mapping[str, Any]) -> str:
         return f"{architecture} has no {wrong[0]}, which needs {' or '.join(_ONLY_ON[wrong[0]])}"
     if content.get("float_abi", "") not in ("", "hard", "soft"):
         return "float_abi is hard or soft"
+    if content.get("emits", "object") not in ("object", "c"):
+        return "emits is object or c"
     if content.get("pointer_bits", 32) not in (16, 32, 64):
         return "pointer_bits is 16, 32 or 64"
     memory, runs = content.get("memory", {}), content.get("run", {})

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from aot.c.module import main_text, weights_text
 from aot.c.program import READER
-from aot.c.support import Foreign
+from aot.c.support import CUSTOM_CALL, Foreign
 from aot.c.texts import CType, integer
 from aot.graph.ir import DType
 from aot.llvm.calls import arguments_of, called
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from aot.target import Target
 
 _ELEMENTS = {DType.FLOAT32: "float", DType.BOOL: "uint8_t"}
-_CUSTOM = Foreign(("const aot_custom_call *",))
+_CUSTOM = Foreign((CUSTOM_CALL,))
 Parameters = Sequence[tuple[str, str, CType]]
 """Of each parameter its declaration, name and type."""
 

@@ -15,7 +15,7 @@ from llvmlite import ir
 from aot.c.flow import Flow
 from aot.c.program import Program, Signature
 from aot.c.shape import shape_of
-from aot.c.support import ELEMENTS, Foreign, Support
+from aot.c.support import CUSTOM_CALL, ELEMENTS, Foreign, Support
 from aot.c.texts import CType
 from aot.c.values import Values
 from aot.llvm.routines import define
@@ -60,13 +60,13 @@ def main_text(
 ) -> str:
     """NAME.c. weights_nbytes: of the constants in NAME_weights.c, if there are any."""
     support = Support(name, foreign)
-    program = Program.of(modules, exported)
+    program = Program.of(modules, exported, {each: one.reads for each, one in foreign.items()})
     for signature in program.signatures.values():
         if signature.exported:
             for each, parameter in zip(signature.function.args, signature.parameters, strict=True):
                 object.__setattr__(parameter, "used", bool(program.uses.get(each)))
     texts = [function_text(program, signature, support) for signature in program.signatures.values()]
-    routines = _routines(support, target)
+    routines = routine_texts(support, target)
     elements = [f"typedef {type} AOT_MAY_ALIAS {element};" for element, type in ELEMENTS.items() if element in support.elements]
     parts = [_head(name, support, target, program)]
     if elements:
@@ -81,7 +81,7 @@ def main_text(
     return "\n".join([*parts, *support.functions.values(), *routines, *texts])
 
 
-def _routines(support: Support, target: Target) -> list[str]:
+def routine_texts(support: Support, target: Target) -> list[str]:
     """The functions that stand for instructions that C lacks, callees first."""
     made: dict[str, str] = {}
     while len(made) < len(support.routines):
@@ -129,7 +129,7 @@ def _head(name: str, support: Support, target: Target, program: Program) -> str:
             "#define AOT_MAY_ALIAS",
             "#endif",
         ]
-    if support.called:
+    if any(CUSTOM_CALL in support.foreign[each].parameters for each in support.called):  # structs with pointers are laid out
         lines += [
             f"typedef char aot_pointers_have_{target.pointer_bits}_bits[(sizeof(void *) == {target.pointer_bits // 8}) ? 1 : -1];"
         ]

@@ -7,7 +7,7 @@ written.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -106,14 +106,21 @@ class Program:
     functions: dict[str, Any] = field(default_factory=dict)
     uses: dict[Value, list[tuple[Any, Any]]] = field(default_factory=dict)
     calls: dict[str, list[Any]] = field(default_factory=dict)
+    reads: Mapping[str, Collection[int]] = field(default_factory=dict)
     written: set[Value] = field(default_factory=set)
     readers: set[Value] = field(default_factory=set)
     signatures: dict[str, Signature] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, modules: Sequence[ir.Module], exported: Mapping[str, tuple[str, Sequence[tuple[str, CType]]]]) -> Program:
-        """exported: of each function in the header, its declaration and its parameters' names and types."""
-        program = cls()
+    def of(
+        cls,
+        modules: Sequence[ir.Module],
+        exported: Mapping[str, tuple[str, Sequence[tuple[str, CType]]]],
+        reads: Mapping[str, Collection[int]] | None = None,
+    ) -> Program:
+        """exported: of each function in the header, its declaration and its parameters' names and types. reads: of functions that are not
+        here, the parameters that they only read through."""
+        program = cls(reads=reads or {})
         found = {function.name: function for module in modules for function in module.functions if function.blocks}
         for function in found.values():
             program._note_uses(function)
@@ -192,11 +199,13 @@ class Program:
                             news |= self._write(given)
 
     def _write_unknown(self, call: Any) -> None:
-        """What a function that is not here is passed may be written."""
-        if not isinstance(call.callee, ir.Function) or call.callee.name not in self.functions:
-            for argument in call.args:
-                if isinstance(argument.type, ir.PointerType):
-                    self._write(argument)
+        """What a function that is not here is passed may be written, unless it is known to be only read."""
+        if isinstance(call.callee, ir.Function) and call.callee.name in self.functions:
+            return
+        only_read = self.reads.get(call.callee.name, ()) if isinstance(call.callee, ir.Function) else ()
+        for number, argument in enumerate(call.args):
+            if isinstance(argument.type, ir.PointerType) and number not in only_read:
+                self._write(argument)
 
     def _note_readers(self) -> None:
         """Pointers to the caller's function: where it is called, and where it came from."""

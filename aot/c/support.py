@@ -30,14 +30,20 @@ _ROUTINES = {
 """Routines of `aot.llvm.routines` that stand for an instruction."""
 
 
+CUSTOM_CALL = "const aot_custom_call *"
+"""The parameter of a function of the firmware's: a struct with pointers."""
+
+
 @dataclass(frozen=True)
 class Foreign:
     """A function that the code calls and that is not here: the header that declares it (`<name.h>` or `"name.h"`), or else its declaration;
-    its parameters' types, to which arguments are cast."""
+    its parameters' types, to which arguments are cast. reads: the numbers of those that are pointers to what it does not write, which its
+    declaration may not say."""
 
     parameters: tuple[str, ...]
     header: str = ""
     declaration: str = ""
+    reads: frozenset[int] = frozenset()
 
 
 class Support:

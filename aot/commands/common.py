@@ -61,10 +61,17 @@ def compile_options(function: Callable[..., Any]) -> Callable[..., Any]:
     options = [
         click.argument("models", metavar="MODEL...", nargs=-1, required=True, type=click.Path(path_type=str)),
         click.option(
-            "--backend", metavar="NAME", help="cmsis-nn (default for a Cortex-M; without --cpu it means cortex-m4) or generic."
+            "--backend",
+            metavar="NAME",
+            help="cmsis-nn (default for a Cortex-M; without --cpu it means cortex-m4), neon, hifi-ref or generic.",
         ),
         click.option("--cpu", metavar="NAME", help="A CPU of `aot targets`, or the path of your own .yaml."),
-        click.option("--target", "triple", metavar="TRIPLE", help="Any LLVM triple instead of --cpu (back end generic)."),
+        click.option(
+            "--target",
+            "triple",
+            metavar="TRIPLE",
+            help="Any LLVM triple instead of --cpu; beside a HiFi, for an object, too.",
+        ),
         click.option("--name", metavar="NAME", help="Name of the bundle (default: the model's file name), made a C identifier."),
         click.option(
             "--shape",
@@ -158,8 +165,8 @@ def compile_options(function: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--emit",
             type=click.Choice(EMIT),
-            default="object",
-            help="c: C99 files for any compiler in the place of an object (back end generic).",
+            help="c: C99 files for any compiler in the place of an object (back ends generic, hifi-ref); both: beside it."
+            " Default: object; c for a CPU that LLVM has no code generator for.",
         ),
         click.option("--pic", is_flag=True, help="Position-independent code."),
         click.option(
@@ -239,7 +246,7 @@ class Request:
     stream_input: bool
     page_weights: int | None
     threads: int
-    emit: Emit
+    emit: Emit | None
     pic: bool
     fuse: bool
     inplace: bool
@@ -249,8 +256,6 @@ class Request:
     progress: Progress = field(default_factory=lambda: Progress())
 
     def options(self) -> Options:
-        if self.cpu is not None and self.triple is not None:
-            raise CompileError("--cpu and --target exclude each other", hint="a CPU implies its triple")
         return Options(
             target=self.cpu,
             triple=self.triple,

@@ -20,10 +20,10 @@ from aot.commands.common import (
     stoppable,
 )
 from aot.commands.tables import console, table
-from aot.driver import resolve_target
+from aot.driver import emission_of, resolve_target
 from aot.errors import CompileError
 from aot.names import choose
-from aot.run import RunResult, place_for, place_of, require_functions, require_pushes, run_bundle, where_names
+from aot.run import RunResult, place_for, place_of, place_of_c, require_functions, require_pushes, run_bundle, where_names
 from aot.run.linking import link
 from aot.samples import input_arrays, random_inputs
 
@@ -90,8 +90,9 @@ def check_where(where: str | None, request: Request) -> None:
     """CompileError, before anything is compiled, for a place to run that does not exist or that the target's code can't run on."""
     if where is not None:
         choose("place to run", where, where_names())
-    target, _ = resolve_target(request.options())
-    place = "host" if request.emit == "c" else place_for(target, where or "auto")
+    options = request.options()
+    target, _ = resolve_target(options)
+    place = (place_of_c if emission_of(options, target) == "c" else place_for)(target, where or "auto")
     if request.stream_input:
         require_pushes(place, target)
 

@@ -61,7 +61,7 @@ def print_bundle(bundle: Bundle, paths: Sequence[Path]) -> None:
     """Sizes, interface and files of a bundle."""
     out = console()
     rows = [
-        *([] if bundle.sources else [("code", bundle.code_nbytes)]),
+        *([] if bundle.is_c else [("code", bundle.code_nbytes)]),
         ("weights and tables" + (" (separate)" if bundle.weights is not None else ""), bundle.weights_nbytes),
         *([("weights, in a file that nothing has to address", len(bundle.pages))] if bundle.pages is not None else []),
     ]

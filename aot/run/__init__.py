@@ -25,6 +25,7 @@ __all__ = [
     "initial_state",
     "place_for",
     "place_of",
+    "place_of_c",
     "require_functions",
     "require_pushes",
     "run_bundle",
@@ -32,6 +33,8 @@ __all__ = [
 ]
 
 _WHERE = ("host", "unicorn", "qemu", "renode")
+_REFERENCE = ("host", "qemu")
+"""Places where a library's reference is compiled beside the bundle."""
 _PUSHES = ("host", "unicorn")
 
 
@@ -62,12 +65,17 @@ def place_for(target: Target, where: str) -> str:
 
 
 def place_of(bundle: Bundle, where: str) -> str:
-    """As `place_for`; C runs on this machine, whatever target its plan is for. CompileError where it does not run."""
-    if not bundle.sources:
-        return place_for(bundle.target, where)
-    if where not in ("auto", "host"):
-        raise CompileError(f"C files are compiled and run on this machine, not on {where}", hint="use --on host")
-    return "host"
+    """As `place_for`, or for C as `place_of_c`. CompileError where it does not run."""
+    return place_of_c(bundle.target, where) if bundle.is_c else place_for(bundle.target, where)
+
+
+def place_of_c(target: Target, where: str) -> str:
+    """Where C for a target runs: on this machine; or under QEMU, where the target has nothing but C."""
+    places = ("host", "qemu") if target.emits == "c" and "qemu" in target.run else ("host",)
+    if where not in ("auto", *places):
+        known = "this machine" if places == ("host",) else "this machine, and under QEMU"
+        raise CompileError(f"C files are compiled and run on {known}, not on {where}", hint=f"use --on {' or '.join(places)}")
+    return "host" if where == "auto" else where
 
 
 def run_bundle(
@@ -95,7 +103,7 @@ def run_bundle(
     entry = entry or bundle.main
     bundle = bundle.model_of(entry)
     place = place_of(bundle, where)
-    if bundle.library and place in ("host", "qemu") and has_reference(bundle) and not bundle.sources:
+    if bundle.library and place in _REFERENCE and has_reference(bundle) and not bundle.is_c:
         bundle, entry = with_reference(bundle, entry)
     require_functions(bundle, place, functions or {})
     if entry.stream:
@@ -126,7 +134,7 @@ def _is_process(place: str, target: Target) -> bool:
 def require_functions(bundle: Bundle, place: str, functions: Collection[str] = ()) -> None:
     """CompileError if the object calls a library, or functions of the firmware that are not among these or can't be called at this place.
     A library whose reference is C of our own is called where that runs."""
-    if bundle.library and not (place in ("host", "qemu") and has_reference(bundle)):
+    if bundle.library and not (place in _REFERENCE and has_reference(bundle)):
         name = "a library" if bundle.library_notes is None else bundle.library_notes.name
         what = f"{bundle.name} calls {name} ({', '.join(bundle.library)}): it must be linked with it to run"
         raise CompileError(what, hint="--link its archive; or --kernels native, which computes the same bytes")
@@ -163,6 +171,10 @@ def _run(
         from aot.run import emulate
 
         return emulate.run(bundle, entry, inputs, limit, tracing, push_rows)
+    if place == "qemu" and bundle.is_c:
+        from aot.run import xtensa
+
+        return xtensa.run(bundle, entry, inputs, push_rows)
     if _is_process(place, bundle.target):
         from aot.run import process
 

@@ -57,9 +57,6 @@ def compile_library(bundle: Bundle, folder: Path, command: Sequence[str]) -> Pat
     glue = folder / "firmware.c"
     glue.write_text("".join([f'#include "{bundle.name}.h"\n', *map(_firmware, bundle.functions)]))
     library = folder / "bundle.so"
-    for name, content in bundle.library_notes.reference if bundle.library_notes else ():
-        (folder / name).write_bytes(content)
-        sources += [name] * name.endswith(".c")
     words = [*command, *FLAGS, *sources, glue.name, "-o", library.name]
     done = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False)
     if done.returncode:
@@ -69,10 +66,11 @@ def compile_library(bundle: Bundle, folder: Path, command: Sequence[str]) -> Pat
 
 
 def write_sources(bundle: Bundle, folder: Path) -> list[str]:
-    """Write the bundle's files into a folder. Returns the names of those to compile."""
+    """Write the bundle's files into a folder. Returns the names of those to compile, of the library's reference too."""
     for name, content in files(bundle).items():
         (folder / name).write_bytes(content)
-    return [name for name in bundle.sources if name.endswith(".c")]
+    reference = bundle.library_notes.reference if bundle.library_notes else ()
+    return [name for name in (*bundle.sources, *(name for name, _ in reference)) if name.endswith(".c")]
 
 
 def _address(function: str) -> str:

@@ -43,7 +43,7 @@ def run(
     functions: what the object calls of the firmware, by name. What one of them raises is raised here.
     """
     callbacks = Callbacks({name: functions[name] for name in bundle.functions})
-    engine = Compiled(bundle, callbacks.addresses) if bundle.sources else _load(bundle.object, callbacks.addresses)
+    engine = Compiled(bundle, callbacks.addresses) if bundle.is_c else _load(bundle.object, callbacks.addresses)
     first, second = (_run(bundle, entry, inputs, engine, seed, callbacks, push_rows) for seed in (1, 2))
     memory.same_outputs(entry, first[0], second[0])
     return RunResult(first[0], None, None, None, "host", read_nbytes=first[1])

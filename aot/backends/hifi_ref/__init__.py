@@ -22,6 +22,7 @@ from aot.backends.hifi_ref.contractions import (
     draft_depthwise,
 )
 from aot.backends.hifi_ref.others import draft_add, draft_average_pool, draft_max_pool, draft_mul, draft_softmax, draft_sub
+from aot.backends.hifi_ref.prototypes import declarations
 from aot.backends.library import Function, Library
 from aot.bundle import LibraryNotes
 from aot.lower.implementation import Backend
@@ -53,5 +54,7 @@ NOTES = LibraryNotes(
     "docs/hifi.md",
     reference_files(),
 )
-HIFI_NN = Library(NOTES, FUNCTIONS, check_file)
-BACKEND = Backend("hifi-ref", (), summary="C for Tensilica HiFi DSPs, whose layers call Cadence's NN library", portable=True)
+HIFI_NN = Library(NOTES, FUNCTIONS, check_file, declarations())
+BACKEND = Backend(
+    "hifi-ref", (), default_cpu="hifi4", summary="C for Tensilica HiFi DSPs, whose layers call Cadence's NN library", portable=True
+)

@@ -1,0 +1,159 @@
+"""C for Tensilica HiFi DSPs: no warnings and silent sanitizers on this machine, the interpreter's bytes there and on a real Xtensa."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import aot
+from aot.artefacts import files
+from aot.bundle import Bundle
+from aot.driver import Options, read_main_graph
+from aot.errors import CompileError
+from aot.graph.interpreter import run
+from aot.run import run_bundle, xtensa
+from aot.samples import golden_samples
+from aot.target import load_target
+from aot.verify import verify
+from tests.backends.library_layers import Layer, random_layer, side_by_side
+from tests.backends.test_hifi import CASES, CLAMPED
+from tests.c.program import SANITIZERS, Program, compilers
+from tests.one_operator import random_inputs
+from tests.shared import INT8, golden, model
+
+SWEEP = bool(os.environ.get("AOT_SWEEP"))
+HIFI4 = Options(target="hifi4", name="net")
+COMPILERS = compilers()
+EVERY = (*(layer for layers in CASES.values() for layer in layers), *CLAMPED)
+FEW = (*(layers[0] for layers in CASES.values()), *CLAMPED[:1])
+PARTS = (FEW, *(EVERY[start : start + 20] for start in range(0, len(EVERY), 20))) if SWEEP else (FEW,)
+"""As many layers as a program has regions for."""
+needs_xtensa = pytest.mark.skipif(
+    not all(shutil.which(tool) for tool in (xtensa.COMPILER, xtensa.EMULATOR)),
+    reason=f"{xtensa.COMPILER} or {xtensa.EMULATOR} is not installed (Debian: gcc-xtensa-lx106, qemu-user)",
+)
+
+
+def compiled(layers: Sequence[Layer], folder: Path, options: Options = HIFI4, seed: int = 0) -> Bundle:
+    (folder / "model.tflite").write_bytes(side_by_side(layers, seed))
+    return aot.compile(folder / "model.tflite", options=options)
+
+
+def expected(folder: Path, inputs: Sequence[np.ndarray]) -> list[bytes]:
+    return [each.tobytes() for each in run(read_main_graph(folder / "model.tflite", HIFI4), inputs)]
+
+
+@pytest.mark.parametrize("part", range(len(PARTS)))
+@pytest.mark.parametrize("kernels", ["library", "native"])
+@pytest.mark.parametrize("name", COMPILERS)
+def test_sanitizers(name: str, kernels: str, part: int, tmp_path: Path) -> None:
+    """Every function's layers, with the reference compiled as strictly: the interpreter's bytes, also at the ends of int8."""
+    bundle = compiled(PARTS[part], tmp_path, replace(HIFI4, kernels=kernels))
+    made = Program(bundle, tmp_path, COMPILERS[name], SANITIZERS[name])
+    random = random_inputs((tmp_path / "model.tflite").read_bytes())
+    for inputs in (random, *([np.full_like(each, value) for each in random] for value in (-128, 127))):
+        assert [each.tobytes() for each in made.run(inputs)[0]] == expected(tmp_path, inputs)
+
+
+@needs_xtensa
+@pytest.mark.parametrize("seed", range(20 if SWEEP else 1))
+@pytest.mark.parametrize("kernels", ["library", "native"])
+def test_on_an_xtensa(kernels: str, seed: int, tmp_path: Path) -> None:
+    rng = np.random.default_rng(seed)
+    layers = (*EVERY, *(random_layer(rng) for _ in range(20)))
+    bundle = compiled(layers, tmp_path, replace(HIFI4, kernels=kernels), seed)
+    assert bundle.is_c and bool(bundle.library) == (kernels == "library")
+    inputs = random_inputs((tmp_path / "model.tflite").read_bytes(), seed)
+    made = run_bundle(bundle, inputs, "qemu")
+    assert made.where == "qemu" and [each.tobytes() for each in made.outputs] == expected(tmp_path, inputs)
+
+
+@needs_xtensa
+@pytest.mark.parametrize("kernels", ["library", "native"] if SWEEP else ["library"])
+@pytest.mark.parametrize("name", (*INT8, "tflm/sine_float") if SWEEP else ("KWS", "tflm/sine_float"))
+def test_golden_on_an_xtensa(name: str, kernels: str) -> None:
+    """The second has floats, whose routines libgcc lacks there."""
+    agrees(name, replace(HIFI4, kernels=kernels), "qemu")
+
+
+@pytest.mark.parametrize("kernels", ["library", "native"])
+@pytest.mark.parametrize("name", INT8 if SWEEP else ("AD",))
+def test_golden_c_on_this_machine(name: str, kernels: str) -> None:
+    agrees(name, replace(HIFI4, kernels=kernels), "host")
+
+
+def agrees(name: str, options: Options, where: str) -> None:
+    bundle = aot.compile(model(name), options=options)
+    oracle, samples = golden_samples(bundle.main, np.load(golden(name), allow_pickle=True), name)
+    assert not verify(bundle, oracle, samples if SWEEP else samples[:1], where).mismatches
+
+
+@pytest.mark.parametrize("cpu", ["hifi3", "hifi4", "hifi5", "fusion-f1"])
+def test_cpus(cpu: str, tmp_path: Path) -> None:
+    """All get C for 32-bit pointers; pools, depthwise convolutions and softmax are no calls on a HiFi 5."""
+    bundle = compiled([layers[0] for layers in CASES.values()], tmp_path, replace(HIFI4, target=cpu))
+    assert (bundle.backend, bundle.object, bundle.target.pointer_bits) == ("hifi-ref", b"", 32)
+    assert set(bundle.library) == (set(CASES) if cpu != "hifi5" else {name for name in CASES if not _only_before_5(name)})
+    inputs = random_inputs((tmp_path / "model.tflite").read_bytes())
+    assert [each.tobytes() for each in run_bundle(bundle, inputs).outputs] == expected(tmp_path, inputs)
+
+
+def _only_before_5(name: str) -> bool:
+    return any(part in name for part in ("pool", "depthwise", "softmax"))
+
+
+def test_files(tmp_path: Path) -> None:
+    layers = [layers[0] for layers in CASES.values()]
+    made = files(compiled(layers, tmp_path))
+    assert {"net.c", "net_weights.c", "net.h", "net.json", "CMakeLists.txt", "net_check_scratch.c", "xa_nn_reference.h"} < set(made)
+    assert "net.o" not in made and made == files(compiled(layers, tmp_path))
+
+
+def test_an_object_beside_c(tmp_path: Path) -> None:
+    bundle = compiled(EVERY[:1], tmp_path, replace(HIFI4, triple="riscv32-unknown-none-elf"))
+    assert {"net.o", "net.c"} < set(files(bundle))
+    assert bundle.library and bundle.code_nbytes
+
+
+@pytest.mark.parametrize(
+    "options,text",
+    [
+        ({"emit": "object"}, "LLVM has no code generator for hifi4"),
+        ({"target": "cortex-m4", "triple": "riscv32-unknown-none-elf"}, "--cpu and --target exclude each other"),
+        ({"max_flash_nbytes": 1000}, "--max-flash is for objects"),
+    ],
+)
+def test_refused_options(options: dict, text: str, tmp_path: Path) -> None:
+    with pytest.raises(CompileError, match=text):
+        compiled(EVERY[:1], tmp_path, replace(HIFI4, **options))
+
+
+def test_it_runs_here_or_on_an_xtensa(tmp_path: Path) -> None:
+    bundle = compiled(EVERY[:1], tmp_path)
+    with pytest.raises(CompileError, match="C files are compiled and run on this machine, and under QEMU, not on unicorn"):
+        run_bundle(bundle, random_inputs((tmp_path / "model.tflite").read_bytes()), "unicorn")
+    assert load_target("hifi4").emits == "c"
+
+
+@needs_xtensa
+def test_what_an_xtensa_run_sees(tmp_path: Path) -> None:
+    """An error that the library returns, and a write beside a region, are no results."""
+    bundle = compiled(CASES["xa_nn_fully_connected_sym8sxasym8s_asym8s"][:1], tmp_path)
+    inputs = random_inputs((tmp_path / "model.tflite").read_bytes())
+    bad = {name: text.replace(", 16, 8, ", ", 16, 0, ") for name, text in bundle.sources.items()}
+    assert bad != bundle.sources
+    with pytest.raises(Exception, match="net_run returned -3"):
+        run_bundle(replace(bundle, sources=bad), inputs, "qemu")
+    wide = {
+        name: text.replace("const int32_t t0 = xa_nn", "p1[8] = 1; const int32_t t0 = xa_nn")
+        for name, text in bundle.sources.items()
+    }
+    assert wide != bundle.sources
+    with pytest.raises(Exception, match="net_run wrote between its regions"):
+        run_bundle(replace(bundle, sources=wide), inputs, "qemu")
