@@ -20,11 +20,11 @@ import numpy as np
 
 from aot.artefacts import files
 from aot.bundle import Bundle, Entry
+from aot.c.routines import routines_file
 from aot.errors import CompileError, InternalError
 from aot.run import memory
 from aot.run.memory import ROWS, Call, Placed
 from aot.run.result import RunResult
-from aot.run.xtensa.routines import routines_file
 
 COMPILER, EMULATOR = "xtensa-lx106-elf-gcc", "qemu-xtensa"
 ARENA = 0x0200_0000

@@ -1,4 +1,4 @@
-"""Routines of the compiler that Debian's libgcc for Xtensa lacks, as C: those that objects for other cores get as machine code.
+"""Routines of the compiler as C, for a C compiler whose own are not at hand: those that objects get as machine code.
 
 Enters: names of routines, a target. Leaves: a C file that defines them.
 Invariant: their arithmetic is `aot/llvm/routines.py`'s, translated like any function of a bundle.
@@ -24,7 +24,7 @@ def routines_file(names: Collection[str], target: Target) -> str:
     for name in sorted(names):
         routine = table(target.pointer_bits).get(name)
         if routine is None:
-            raise CompileError(f"the C compiler for Xtensa needs {name}, which neither libgcc nor aot has")
+            raise CompileError(f"the C compiler needs {name}, which is not known here")
         module = ir.Module(name)
         own = f"aot{name}"
         define(module, own, name, target)
