@@ -13,11 +13,11 @@ import pytest
 
 from aot.backends.neon.depthwise import claim_depthwise
 from aot.lower.implementation import Implementation
-from aot.lower.program import Program
+from aot.lower.program import Buffer, Program
 from aot.target import load_target
-from tests.backends.board import BACKGROUND, count, run_all
-from tests.backends.contracts import Case, expected, inputs_of, program_of
-from tests.backends.test_dsp_kernels import CHANNELS, FILTERS, NUMBERS, WINDOWS, numbers, windowed
+from tests.backends.board import BACKGROUND, count, run_all, run_in_place
+from tests.backends.contracts import INT8, Case, expected, inputs_of, program_of
+from tests.backends.test_dsp_kernels import CHANNELS, FILTERS, NUMBERS, WINDOWS, numbers, residual, windowed
 from tests.graph.lowered import sweep
 
 CORES = ("cortex-a76", "cortex-a53", "cortex-a9")
@@ -86,10 +86,31 @@ def test_sums_in_16_bits_are_as_long_as_weights_allow() -> None:
     assert "products of 9 taps" in found.notes[1], found.notes
 
 
+@pytest.mark.parametrize("core", CORES)
+def test_several_filters_for_a_channel(core: str) -> None:
+    cases = [
+        Case("depthwise", (1, 5, 7, depth), multiplier=multiplier, kernel=kernel, padding=SAME, seed=depth)
+        for depth, multiplier in ((2, 4), (5, 3), (17, 2), (40, 2), (3, 7))
+        for kernel in ((3, 3), (2, 5))
+    ]
+    check([program_of(case) for case in cases], core, splits=True)
+
+
+@pytest.mark.parametrize("core", CORES)
+def test_what_is_fused_behind(core: str) -> None:
+    """Sums with another tensor, which may lie where the output goes."""
+    cases = [
+        Case("depthwise", image, padding=SAME, multiplier=multiplier, out_zero_point=-7, seed=number)
+        for number, (image, multiplier) in enumerate((((1, 5, 7, 8), 1), ((2, 4, 5, 20), 1), ((1, 6, 3, 6), 3)))
+    ]
+    programs = [program_of(case, residual, extra=[Buffer("r", INT8, program_of(case)["y"].shape, "input")]) for case in cases]
+    check(programs, core, splits=True)
+    given = inputs_of(programs[0], 3)
+    assert np.array_equal(run_in_place(programs[0], load_target(core), given, "r"), expected(programs[0], given))
+
+
 def test_what_is_declined() -> None:
-    two = program_of(Case("depthwise", (1, 5, 5, 8), multiplier=2))
     one = program_of(Case("depthwise", (1, 5, 5, 8)))
-    assert claim_depthwise(two, two.instructions[0], load_target("cortex-a76")) == "2 filters for each channel"
     assert "no Advanced SIMD" in str(claim_depthwise(one, one.instructions[0], load_target("cortex-m4")))
 
 

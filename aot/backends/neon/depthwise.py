@@ -20,13 +20,15 @@ from aot.backends.layers.fused import operands_of, scatterable, scatterable_outp
 from aot.backends.layers.operands import Layer, read_layer
 from aot.backends.neon.depthwise_products import UNIT, DotProducts, HalfSums, Products
 from aot.backends.neon.ending import Ending
-from aot.backends.neon.memory import Span, copy, fill, interleave, repeat
+from aot.backends.neon.memory import Span, copy, fill, interleave, repeat, spread
+from aot.backends.neon.rest import Rest, instructions
 from aot.backends.neon.simd import WORDS4, Simd
 from aot.graph.ir import DType
 from aot.graph.primitive import Geometry, Primitive
 from aot.llvm.emission import KernelFunction
 from aot.llvm.types import I32, Value
 from aot.lower.implementation import Cost, Implementation, Rows
+from aot.lower.inplace import elementwise_overwrites
 from aot.lower.program import Buffer, Program
 from aot.target import Target
 
@@ -38,17 +40,13 @@ _ALIGN = 8
 
 
 def claim_depthwise(program: Program, instruction: Primitive, target: Target) -> Implementation | str:
-    """Depthwise convolutions of any kernel, stride, dilation and padding, one filter a channel."""
+    """Depthwise convolutions of any kernel, stride, dilation, padding and number of filters for a channel."""
     if "neon" not in target.has:
         return f"{target.name} has no Advanced SIMD (NEON)"
     layer = read_layer(program, instruction, target, "depthwise")
     if isinstance(layer, str):
         return layer
     g = layer.geometry
-    if g.multiplier != 1:
-        return f"{g.multiplier} filters for each channel"
-    if layer.split.rest is not None:
-        return "something is fused behind its requantisation"
     if g.input[0] > _MOST_IMAGES:
         return f"{g.input[0]} images (at most {_MOST_IMAGES})"
     ending = Ending.of(layer)
@@ -58,7 +56,7 @@ def claim_depthwise(program: Program, instruction: Primitive, target: Target) ->
     plan = min(plans, key=lambda one: one.instructions)
     data = plan.table()
     table = Buffer(f"{layer.instruction.out}.packed", DType.INT32, data.shape, "constant", data=data, align=_ALIGN)
-    reads, constants = operands_of(program, layer.instruction, None)
+    reads, constants = operands_of(program, layer.instruction, layer.split.rest)
     return Implementation(
         kernel=f"depthwise {g.kernel[0]}x{g.kernel[1]}",
         instruction=layer.instruction,
@@ -68,6 +66,7 @@ def claim_depthwise(program: Program, instruction: Primitive, target: Target) ->
         emit=lambda function: _Emitter(function, plan, table.name).emit(),
         scratch_nbytes=plan.scratch_nbytes,
         scratch_align=_ALIGN,
+        overwrites=elementwise_overwrites(program, layer.instruction) if plan.has_rest else (),
         scatters=(*scatterable(program, layer), *scatterable_output(program, layer)),
         rows=Rows(g.output[1], plan.rows, images=g.output[0]),
         style="ordered",
@@ -99,14 +98,29 @@ class Plan:
         return Span.of(self.geometry, 1)
 
     @property
+    def depth(self) -> int:
+        """Channels of the output, and of the input, each as many times as it has filters."""
+        return self.geometry.output[3]
+
+    @property
+    def has_rest(self) -> bool:
+        """Whether something is fused behind the results: these stay in scratch for a block."""
+        return self.layer.split.rest is not None
+
+    @property
     def row_nbytes(self) -> int:
         """Of an image's row, as far as windows see it."""
-        return self.columns.inside * self.geometry.input[3]
+        return self.columns.inside * self.depth
 
     @property
     def pixel_nbytes(self) -> int:
         """Of a pixel of a line."""
-        return self.products.each * self.geometry.input[3]
+        return self.products.each * self.depth
+
+    @property
+    def out_pixel(self) -> int:
+        """From a pixel's results to the next one's."""
+        return self.depth if self.has_rest else self.layer.out.pixel
 
     @cached_property
     def line_nbytes(self) -> int:
@@ -130,13 +144,24 @@ class Plan:
         return self.zeros_at + (_rounded(self.row_nbytes) if self.needs_zeros else 0)
 
     @property
+    def result_nbytes(self) -> int:
+        """Of a row of results in scratch."""
+        return _rounded(self.geometry.output[2] * self.out_pixel)
+
+    @property
+    def spread_at(self) -> int:
+        """Where input rows lie whose channels come several times."""
+        return self.idle_at + self.result_nbytes * (self.rows if self.has_rest else 1 if self.rows > 1 else 0)
+
+    @property
     def scratch_nbytes(self) -> int:
-        return self.idle_at + (_rounded(self.geometry.output[2] * self.layer.out.pixel) if self.rows > 1 else 0)
+        spread = len(self.products.inputs) if self.geometry.multiplier > 1 else 0
+        return self.spread_at + spread * _rounded(self.row_nbytes)
 
     @property
     def unit(self) -> int:
         """Channels that are stored at a time."""
-        return min(UNIT, self.geometry.input[3])
+        return min(UNIT, self.depth)
 
     @property
     def is_narrow(self) -> bool:
@@ -166,7 +191,7 @@ class Plan:
     @property
     def starts(self) -> list[int]:
         """The first channels of all units; the last begins earlier where it would not be full."""
-        depth = self.geometry.input[3]
+        depth = self.depth
         return [min(first, depth - self.unit) for first in range(0, depth, self.unit)]
 
     @cached_property
@@ -189,6 +214,9 @@ class Plan:
             pixel = each + loads + products.instructions(grade) + 0.8 * spilled + 5 / self.step
             pixel += 6 * self.rows if self.is_narrow and self.rows > 1 else 0  # several rows' sums are spilled
             units += len(firsts) * (16 + 0.6 * held + g.output[2] * pixel)
+        if g.multiplier > 1:
+            units += len(products.inputs) * self.row_nbytes / 6
+        units += self.rows * g.output[2] * self.depth * instructions(self.layer)
         filled = len(products.lines) * (12 + self.row_nbytes * (2 + products.each * 1.5) / 32)
         blocks = -(-g.output[1] // self.rows)
         return 40 + g.output[0] * blocks * (10 + 8 * products.each * len(products.lines) + filled + units)
@@ -198,7 +226,7 @@ class Plan:
         words = []
         for _, firsts in self.grades:
             for first in firsts:
-                channels = [min(first + lane, self.geometry.input[3] - 1) for lane in range(UNIT)]
+                channels = [min(first + lane, self.depth - 1) for lane in range(UNIT)]
                 head = np.array([first, 0, 0, 0], np.int32)
                 words += [head, self.products.packed(channels), self.ending.packed(channels).reshape(-1)]
         return np.concatenate(words)
@@ -246,7 +274,7 @@ class _Emitter:
         g = plan.geometry
         top = builder.mul(y, I32(g.stride[0])) if g.stride[0] > 1 else y
         for number, line in enumerate(plan.products.lines):
-            rows = [self._input_row(image, builder.add(top, I32(row - g.pad_top))) for row in line]
+            rows = [self._input_row(image, builder.add(top, I32(row - g.pad_top)), row) for row in line]
             to = self._scratch(number * plan.line_nbytes + plan.columns.before * plan.pixel_nbytes)
             if plan.products.each == 1:
                 copy(self.simd, rows[0], to, plan.row_nbytes)
@@ -259,9 +287,11 @@ class _Emitter:
                 self._unit(outs, carried.values[0], grade)
                 carried.next = (self.simd.at(carried.values[0], plan.unit_nbytes),)
             table = carried.results[0]
+        for number in range(plan.rows if plan.has_rest else 0):
+            self._rest(image, builder.add(y, I32(number)), outs[number])
 
-    def _input_row(self, image: int, row: Value) -> Value:
-        """The first byte of an input row, or of a row of zero points where there is none."""
+    def _input_row(self, image: int, row: Value, number: int) -> Value:
+        """The first byte of an input row, or of a row of zero points where there is none. number: of the block's rows."""
         plan, builder = self.plan, self.builder
         g, name = plan.geometry, plan.layer.instruction.left.buffer
         exists = builder.icmp_unsigned("<", row, I32(g.input[1]))
@@ -272,11 +302,32 @@ class _Emitter:
             found = self.simd.at(self.function.pointer(name), nbytes)
         else:
             found = self.function.row(name, row)
+        if g.multiplier > 1:
+            place = plan.products.inputs.index(number) * _rounded(plan.row_nbytes)
+            to = self._scratch(plan.spread_at + place)
+            spread(self.simd, found, to, plan.columns.inside * g.input[3], g.multiplier)
+            found = to
         return builder.select(exists, found, self._scratch(plan.zeros_at)) if plan.needs_zeros else found
 
+    def _rest(self, image: int, row: Value, results: Value) -> None:
+        """What is fused behind an output row's results, if the step has the row."""
+        plan = self.plan
+        with self.builder.if_then(self.builder.icmp_signed("<", row, self.function.y1)):
+            target = self.simd.at(self.function.pointer(plan.layer.instruction.out), self._row_offset(image, row))
+            Rest(self.simd, plan.layer).emit(results, target, plan.geometry.output[2], (I32(image), row, 0))
+
+    def _row_offset(self, image: int, row: Value) -> Value:
+        """Bytes from the output's first to a row's."""
+        out, builder = self.plan.layer.out, self.builder
+        nbytes = self.function.buffer(self.plan.layer.instruction.out).dtype.nbytes
+        return builder.add(builder.mul(row, I32(out.row * nbytes)), I32((out.offset + image * out.image) * nbytes))
+
     def _output_row(self, image: int, y: Value, number: int) -> Value:
-        """The first byte of an output row of the block, or a place in scratch for one that is beyond the step."""
-        plan, builder, out = self.plan, self.builder, self.plan.layer.out
+        """Where results of an output row of the block go: to its first byte, or to scratch for a row that is beyond the step, or for what is
+        fused behind."""
+        plan, builder = self.plan, self.builder
+        if plan.has_rest:
+            return self._scratch(plan.idle_at + number * plan.result_nbytes)
         name, row = plan.layer.instruction.out, y
         if number:
             row = builder.add(y, I32(number))
@@ -285,8 +336,7 @@ class _Emitter:
         if name in self.function.scattered:
             found = self.function.row(name, row)
         else:
-            found = self.simd.at(self.function.pointer(name), builder.mul(row, I32(out.row)))
-            found = self.simd.at(found, out.offset + image * out.image)
+            found = self.simd.at(self.function.pointer(name), self._row_offset(image, row))
         return builder.select(inside, found, self._scratch(plan.idle_at)) if number else found
 
     def _unit(self, outs: Sequence[Value], table: Value, grade: object) -> None:
@@ -312,7 +362,7 @@ class _Emitter:
             line.pixels(here, there, step, columns)
             forward = step * plan.geometry.stride[1]
             following = [columns[column + forward, number] for column, number in known]
-            moved = [simd.at(out, step * plan.layer.out.pixel) for out in there]
+            moved = [simd.at(out, step * plan.out_pixel) for out in there]
             loop.next = (simd.at(here, forward * plan.pixel_nbytes), *moved, *_flat(following))
         if width % step:
             line.pixels(*self._carried(loop.results, len(outs))[:2], width % step, self._carried(loop.results, len(outs))[2])
@@ -362,4 +412,4 @@ class _Line:
         for x in range(count):
             sums = [plan.products.sums(simd, row, self.grade, self.weights, window, start) for row in range(plan.rows)]
             for out, both in zip(outs, sums):
-                simd.store_lanes(plan.ending.finish(simd, both, numbers), out, plan.unit, x * plan.layer.out.pixel)
+                simd.store_lanes(plan.ending.finish(simd, both, numbers), out, plan.unit, x * plan.out_pixel)

@@ -118,6 +118,22 @@ def copy(simd: Simd, source: Value, to: Value, nbytes: int) -> None:
     _pieces(simd, [(source, 1), (to, 1)], nbytes, move)
 
 
+def spread(simd: Simd, source: Value, to: Value, nbytes: int, times: int) -> None:
+    """Each byte so many times, one copy beside the other."""
+
+    def move(here: Sequence[Value], step: int) -> None:
+        for at, type in _vectors(step):
+            value = simd.load(here[0], type, at)
+            for number in range(times):
+                if type is I8:
+                    simd.store(value, here[1], number)
+                    continue
+                lanes = [(number * type.count + lane) // times for lane in range(type.count)]
+                simd.store(simd.take(value, lanes), here[1], times * at + number * type.count)
+
+    _pieces(simd, [(source, 1), (to, times)], nbytes, move)
+
+
 def interleave(simd: Simd, rows: Sequence[Value], to: Value, nbytes: int) -> None:
     """Bytes of rows by turns, four at a time: ST4 (on AArch64). What stands where rows are fewer does not matter."""
     each = 4
