@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 from llvmlite import ir
 
@@ -155,6 +156,6 @@ def interleave(simd: Simd, rows: Sequence[Value], to: Value, nbytes: int) -> Non
     _pieces(simd, [*((row, 1) for row in rows), (to, each)], nbytes, move)
 
 
-def _vectors(step: int) -> list[tuple[int, ir.Type]]:
+def _vectors(step: int) -> list[tuple[int, Any]]:
     """The vectors of so many bytes, and where they are."""
     return [(0, BYTES16), (16, BYTES16)] if step == 32 else [(0, {16: BYTES16, 8: BYTES8, 1: I8}[step])]
