@@ -128,7 +128,8 @@ class _Plan:
             for pixels, vectors in sorted({(min(pixels, windows.least), vectors) for pixels, vectors in shapes})
             if 4 * vectors < channels + 4 and (block is not MatrixBlock or pixels % 2 == 0)
         ]
-        if not all(one.fits_halves(layer.weights) for one in found):
+        alike = {tuple(block.is_looped for block, _ in one.blocks): one for one in found}  # pairs are the same in all shapes
+        if not all(one.fits_halves(layer.weights) for one in alike.values()):
             found = [replace(one, block=partial(one.block, pairs=False)) for one in found]
         object.__setattr__(self, "product", min(found, key=self._instructions))
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -48,7 +49,7 @@ class Block:
 
     @property
     def quads(self) -> tuple[Quad, ...]:
-        return tuple(quad for run in self.runs for quad in _quads(run))
+        return _all_quads(self.runs)
 
     @property
     def is_looped(self) -> bool:
@@ -75,18 +76,8 @@ class Block:
 
     def packed_quads(self, weights: np.ndarray) -> list[np.ndarray]:
         """For each quad (channels, 4) int8, zeros where a byte was multiplied already."""
-        flat = weights.reshape(len(weights), -1).astype(np.int8)
-        packed, start = [], 0
-        for run in self.runs:
-            part = flat[:, start : start + run.nbytes]
-            start += run.nbytes
-            for quad in _quads(run):
-                at = quad.offset - run.offset
-                four = np.zeros((len(flat), QUAD), np.int8)
-                taken = part[:, at + quad.known : at + QUAD]
-                four[:, quad.known : quad.known + taken.shape[1]] = taken
-                packed.append(four)
-        return packed
+        flat, (place, taken) = weights.reshape(len(weights), -1).astype(np.int8), _places(self.runs)
+        return list(np.where(taken, flat[:, place], np.int8(0)).transpose(1, 0, 2))
 
     def fits_halves(self, weights: np.ndarray) -> bool:
         """Whether sums fit where this block adds them up: four products of int8 in int32."""
@@ -142,6 +133,25 @@ class Block:
             Quad(0, quad.offset - run.offset - done, quad.known) for quad in quads if quad.offset - run.offset >= done or quad.known
         ]
         return sums, self.products(simd, [pointer]).add(sums, left, table)
+
+
+@lru_cache(maxsize=64)
+def _all_quads(runs: tuple[Run, ...]) -> tuple[Quad, ...]:
+    return tuple(quad for run in runs for quad in _quads(run))
+
+
+@lru_cache(maxsize=64)
+def _places(runs: tuple[Run, ...]) -> tuple[np.ndarray, np.ndarray]:
+    """For each quad (quads, 4): which weights of a channel it takes, in the order of `runs`; and whether it does take them."""
+    starts = np.cumsum([0, *(run.nbytes for run in runs)]).tolist()
+    found = [
+        (start + quad.offset - run.offset, quad.known, start + run.nbytes)
+        for start, run in zip(starts, runs, strict=False)
+        for quad in _quads(run)
+    ]
+    first, known, end = np.array(found).T[:, :, None]
+    place = first + np.arange(QUAD)
+    return np.minimum(place, end - 1), (np.arange(QUAD) >= known) & (place < end)
 
 
 def _quads(run: Run) -> Iterator[Quad]:

@@ -58,10 +58,11 @@ class PairBlock(Block):
 
     def fits_halves(self, weights: np.ndarray) -> bool:
         """Whether two products of these weights, (Co, KH, KW, Ci), always fit 16 bits together."""
-        for chunk in self._chunks(weights):
-            pairs = chunk.astype(np.int64).reshape(len(chunk), -1, 8)
-            ends = np.stack([pairs * -128, pairs * 127])
-            if ends.max(0).sum(1).max() > _HALVES[1] or ends.min(0).sum(1).min() < _HALVES[0]:
+        chunks = self._chunks(weights)
+        for nbytes in {chunk.shape[1] for chunk in chunks}:
+            pairs = np.stack([chunk for chunk in chunks if chunk.shape[1] == nbytes]).astype(np.int32).reshape(-1, nbytes // 8, 8)
+            low, high = np.minimum(pairs * -128, pairs * 127), np.maximum(pairs * -128, pairs * 127)
+            if high.sum(1).max() > _HALVES[1] or low.sum(1).min() < _HALVES[0]:
                 return False
         return True
 
