@@ -43,7 +43,7 @@ def claim_dense(program: Program, instruction: Primitive, target: Target) -> Imp
 
 
 def _implementation(layer: FloatLayer, target: Target, kernel: str) -> Implementation:
-    plan = _Plan(layer, 32 if is_wide(target) else 16, getattr(target, "l2_nbytes", 0) or _L2_NBYTES)
+    plan = _Plan(layer, 32 if is_wide(target) else 16, target.l2_nbytes or _L2_NBYTES)
     g, name = layer.geometry, f"{layer.instruction.out}.panels"
     data = pack(layer.weights.reshape(len(layer.bias), -1), layer.bias, plan.tiling.widths)
     panels = Buffer(name, DType.FLOAT32, data.shape, "constant", data=data, align=8)
