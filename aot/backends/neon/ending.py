@@ -31,6 +31,7 @@ from aot.llvm.types import Value
 
 _MOST_NARROW = 16
 _INT8 = (-128, 127)
+_SATURATING = 3.5  # instructions of a saturate ending, at least: what takes no more need not be compared with it
 
 
 @dataclass(frozen=True)
@@ -63,8 +64,9 @@ class Ending:
             return Ending(
                 "exact", bias, (*((left,) if left.any() else ()), stage.multiplier, -right), None, stage.zero_point, clamp
             )
-        found = [one for one in (_saturating(stage, bias), _defining(stage, bias, left, right)) if one is not None]
-        return min(found, key=lambda one: one.instructions)
+        defining = _defining(stage, bias, left, right)
+        saturating = _saturating(stage, bias) if defining.instructions > _SATURATING else None
+        return saturating if saturating is not None and saturating.instructions < defining.instructions else defining
 
     @property
     def nbytes(self) -> int:
