@@ -65,9 +65,16 @@ def compile_library(bundle: Bundle, folder: Path, command: Sequence[str]) -> Pat
     return library
 
 
+def files_to_compile(bundle: Bundle) -> dict[str, bytes]:
+    """The bundle's files. Those of one of several models have the header under the name, too, by which the C of all includes it."""
+    made = files(bundle)
+    together = next(iter(bundle.sources)).removesuffix(".c")
+    return {f"{together}.h": made[f"{bundle.name}.h"], **made}
+
+
 def write_sources(bundle: Bundle, folder: Path) -> list[str]:
     """Write the bundle's files into a folder. Returns the names of those to compile, of the library's reference too."""
-    for name, content in files(bundle).items():
+    for name, content in files_to_compile(bundle).items():
         (folder / name).write_bytes(content)
     reference = bundle.library_notes.reference if bundle.library_notes else ()
     return [name for name in (*bundle.sources, *(name for name, _ in reference)) if name.endswith(".c")]

@@ -142,6 +142,21 @@ def test_it_runs_here_or_on_an_xtensa(tmp_path: Path) -> None:
 
 
 @needs_xtensa
+@pytest.mark.parametrize("where", ["host", "qemu"])
+def test_several_models(where: str, tmp_path: Path) -> None:
+    """One pair of files for both; each runs by itself."""
+    paths = [tmp_path / name for name in ("first.tflite", "second.tflite")]
+    for path, layers in zip(paths, (FEW[:2], FEW[3:5])):
+        path.write_bytes(side_by_side(layers))
+    bundle = aot.compile(paths, options=replace(HIFI4, share_workspace=True))
+    assert set(bundle.sources) == {"net.c", "net_weights.c"}
+    for path, part in zip(paths, bundle.parts):
+        inputs = random_inputs(path.read_bytes())
+        wanted = [each.tobytes() for each in run(read_main_graph(path, HIFI4), inputs)]
+        assert [each.tobytes() for each in run_bundle(bundle, inputs, where, part.main).outputs] == wanted
+
+
+@needs_xtensa
 def test_what_an_xtensa_run_sees(tmp_path: Path) -> None:
     """An error that the library returns, and a write beside a region, are no results."""
     bundle = compiled(CASES["xa_nn_fully_connected_sym8sxasym8s_asym8s"][:1], tmp_path)

@@ -18,11 +18,11 @@ from pathlib import Path
 
 import numpy as np
 
-from aot.artefacts import files
 from aot.bundle import Bundle, Entry
 from aot.c.routines import routines_file
 from aot.errors import CompileError, InternalError
 from aot.run import memory
+from aot.run.compiled import files_to_compile
 from aot.run.memory import ROWS, Call, Placed
 from aot.run.result import RunResult
 
@@ -111,7 +111,7 @@ def _execute(elf: bytes, given: bytes) -> subprocess.CompletedProcess[bytes]:
 
 def program(bundle: Bundle, calls: Sequence[Call], placed: dict[str, Placed], nbytes: int, at_end: bool) -> bytes:
     """The ELF file: the bundle, the reference of its library, a harness that makes these calls."""
-    kept, objects = _objects(tuple(files(bundle).items()))
+    kept, objects = _objects(tuple(files_to_compile(bundle).items()))
     with tempfile.TemporaryDirectory(prefix="aot-") as name:
         folder = Path(name)
         shutil.copytree(kept, folder, dirs_exist_ok=True)
