@@ -15,11 +15,14 @@ import numpy as np
 import pytest
 
 from aot.backends.neon import KERNELS
+from aot.driver import compile
 from aot.graph.primitive import Contract, describe
 from aot.lower.implementation import Implementation
 from aot.lower.program import Program
+from aot.run import run_bundle
+from aot.samples import random_inputs
 from aot.target import load_target
-from tests.backends.board import count, run_all, run_in_place
+from tests.backends.board import count, needs_board, run_all, run_in_place
 from tests.backends.float_layers import (
     BOUND,
     RESTS,
@@ -36,6 +39,7 @@ from tests.backends.float_layers import (
     reduction_of,
     residual,
 )
+from tests.shared import model
 
 MAPS = ("add", "relu6", "clamp", "rows", "rescale", "channels", "select")
 CORES = ("cortex-a53", "cortex-a9")
@@ -210,3 +214,16 @@ def test_costs_are_those_counted() -> None:
             assert cost is not None
             counted = count(program, target, inputs_of(program))
             assert 0.8 <= cost.instructions / counted <= 1.25, (case, core, cost.instructions, counted)
+
+
+@pytest.mark.parametrize(
+    ("core", "name", "millions"), [("cortex-a53", "vww_96_float", 2.5), ("cortex-a76", "pretrainedResnet", 4.0)]
+)
+def test_instructions_of_networks(core: str, name: str, millions: float) -> None:
+    """LiteRT with XNNPACK takes 5.51 and 4.71 million."""
+    target = load_target(core)
+    needs_board(target)
+    path = model(f"mlperf_tiny/{name}")
+    bundle = compile(path, target)
+    result = run_bundle(bundle, random_inputs(bundle.main, 1), "qemu")
+    assert result.instructions is not None and result.instructions <= millions * 1e6, result.instructions
