@@ -52,5 +52,6 @@ def test_weights_of_100_megabytes(cpu: str, position_independent: bool, tmp_path
     bundle = compiled(path, cpu, "generic", options)
     assert bundle.weights_nbytes > 100_000_000
     inputs = random_inputs(bundle.main, 5)
-    same(run_bundle(bundle, inputs).outputs, interpret(read_main_graph(path, options), inputs))
-    assert np.ptp(run_bundle(bundle, inputs).outputs[0]) > 100
+    outputs = run_bundle(bundle, inputs).outputs
+    same(outputs, interpret(read_main_graph(path, options), inputs))
+    assert len(np.unique(outputs[0])) > 100
