@@ -66,7 +66,7 @@ def test_sanitizers(name: str, kernels: str, part: int, tmp_path: Path) -> None:
 @pytest.mark.parametrize("kernels", ["library", "native"])
 def test_on_an_xtensa(kernels: str, seed: int, tmp_path: Path) -> None:
     rng = np.random.default_rng(seed)
-    layers = (*EVERY, *(random_layer(rng) for _ in range(20)))
+    layers = (*(EVERY if SWEEP or kernels == "library" else FEW), *(random_layer(rng) for _ in range(8)))
     bundle = compiled(layers, tmp_path, replace(HIFI4, kernels=kernels), seed)
     assert bundle.is_c and bool(bundle.library) == (kernels == "library")
     inputs = random_inputs((tmp_path / "model.tflite").read_bytes(), seed)
@@ -100,8 +100,9 @@ def test_cpus(cpu: str, tmp_path: Path) -> None:
     bundle = compiled([layers[0] for layers in CASES.values()], tmp_path, replace(HIFI4, target=cpu))
     assert (bundle.backend, bundle.object, bundle.target.pointer_bits) == ("hifi-ref", b"", 32)
     assert set(bundle.library) == (set(CASES) if cpu != "hifi5" else {name for name in CASES if not _only_before_5(name)})
-    inputs = random_inputs((tmp_path / "model.tflite").read_bytes())
-    assert [each.tobytes() for each in run_bundle(bundle, inputs).outputs] == expected(tmp_path, inputs)
+    if cpu == "hifi5":
+        inputs = random_inputs((tmp_path / "model.tflite").read_bytes())
+        assert [each.tobytes() for each in run_bundle(bundle, inputs).outputs] == expected(tmp_path, inputs)
 
 
 def _only_before_5(name: str) -> bool:
