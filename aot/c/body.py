@@ -7,21 +7,25 @@ body names it, at the top of the function.
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from aot.c.texts import CType
 
 INDENT = "    "
+_WORD = re.compile(r"[A-Za-z_]\w*")
 
 
 @dataclass(eq=False)
 class Variable:
-    """A local variable. home: the body that declares it (None: not yet declared). fixed: it is assigned once."""
+    """A local variable. home: the body that declares it (None: not yet declared). fixed: it is assigned once; pure: by what has no effect."""
 
     name: str
     type: CType
     fixed: bool = False
+    pure: bool = True
     home: Body | None = None
     hoisted: bool = False
 
@@ -80,6 +84,27 @@ class Body:
         elif not self.sees(variable.home):
             variable.hoisted = True
         self.items.append(Assignment(variable, value, first))
+
+    def prune(self) -> None:
+        """Leave out variables that nothing names: what they are for turned out to be a number."""
+        while True:
+            named = Counter(word for line in self.lines() for word in _WORD.findall(line))
+            if not self._prune(named):
+                return
+
+    def _prune(self, named: Counter[str]) -> bool:
+        changed = False
+        kept: list[str | Assignment | Nested | Label] = []
+        for item in self.items:
+            if isinstance(item, Nested):
+                changed |= item.body._prune(named)
+            if isinstance(item, Assignment) and item.variable.fixed and named[item.variable.name] == 1:
+                changed = True
+                kept += [] if item.variable.pure else [f"{item.value};"]
+            else:
+                kept.append(item)
+        self.items = kept
+        return changed
 
     def lines(self, depth: int = 1) -> Iterator[str]:
         """The statements, indented."""

@@ -23,11 +23,6 @@ if TYPE_CHECKING:
 _ROUNDING = ("sqrt", "floor", "ceil", "trunc", "rint")
 
 
-def is_pure(call: Any) -> bool:
-    """Whether a call has no effect, and depends on nothing but its arguments."""
-    return isinstance(call.callee, ir.InlineAsm) or (isinstance(call.callee, ir.Function) and call.callee.name.startswith("llvm."))
-
-
 def called(values: Values, call: Any, block: Any, body: Body) -> Text | None:
     """The text of a call; as a statement, if it returns nothing."""
     callee = call.callee

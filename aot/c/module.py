@@ -7,7 +7,9 @@ Invariant: nothing is global but the functions in the header and the constants; 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from llvmlite import ir
@@ -27,7 +29,7 @@ _PER_LINE = 16
 
 
 def function_text(program: Program, signature: Signature, support: Support) -> str:
-    """The definition of a function."""
+    """The definition of a function. Its parameters are then those that its body names: callers are written after it."""
     numbers = dict(zip(signature.function.args, signature.parameters, strict=True))
 
     def known(value: Any) -> int | None:
@@ -38,8 +40,11 @@ def function_text(program: Program, signature: Signature, support: Support) -> s
     shape = shape_of(signature.function, known)
     values = Values(program, signature, shape, support)
     body = Flow(shape, values).body()
+    body.prune()
+    named = set(re.findall(r"\w+", "\n".join(body.lines())))
+    signature.parameters = tuple(replace(one, used=one.name in named) for one in signature.parameters)
     lines = [signature.declaration(), "{"]
-    lines += [f"    {one.type.declare(one.name)};" for one in values.top if one.hoisted]
+    lines += [f"    {one.type.declare(one.name)};" for one in values.top if one.hoisted and one.name in named]
     lines += [f"    (void){one.name};" for one in signature.parameters if signature.exported and not one.used]
     return "\n".join([*lines, *_without_unused_labels(list(body.lines())), "}", ""])
 
@@ -61,10 +66,6 @@ def main_text(
     """NAME.c. weights_nbytes: of the constants in NAME_weights.c, if there are any."""
     support = Support(name, foreign)
     program = Program.of(modules, exported, {each: one.reads for each, one in foreign.items()})
-    for signature in program.signatures.values():
-        if signature.exported:
-            for each, parameter in zip(signature.function.args, signature.parameters, strict=True):
-                object.__setattr__(parameter, "used", bool(program.uses.get(each)))
     texts = [function_text(program, signature, support) for signature in program.signatures.values()]
     routines = routine_texts(support, target)
     elements = [f"typedef {type} AOT_MAY_ALIAS {element};" for element, type in ELEMENTS.items() if element in support.elements]

@@ -76,6 +76,11 @@ def type_of(type: Any) -> CType:
     raise InternalError(f"the C emitter knows no type {type}")
 
 
+def is_pure(call: Any) -> bool:
+    """Whether a call has no effect, and depends on nothing but its arguments."""
+    return isinstance(call.callee, ir.InlineAsm) or (isinstance(call.callee, ir.Function) and call.callee.name.startswith("llvm."))
+
+
 def element_of(type: Any) -> str:
     """The type in C of an element in memory; bytes are int8_t until something wants them unsigned."""
     names = {8: "int8_t", 16: "aot_int16", 32: "aot_int32", 64: "aot_int64"}
@@ -98,10 +103,37 @@ def instructions(function: Any) -> Iterator[Any]:
         yield from block.instructions
 
 
+def _operands(instruction: Any) -> list[tuple[Value, Any]]:
+    """What an instruction uses, and in which block: a phi at the end of those that its values come from."""
+    found = [(operand, instruction.parent) for operand in instruction.operands]
+    if isinstance(instruction, Instructions.PhiInstr):
+        found += instruction.incomings
+    if isinstance(instruction, Instructions.CallInstr) and not isinstance(instruction.callee, ir.Function | ir.InlineAsm):
+        found.append((instruction.callee.pointer, instruction.parent))
+    return found
+
+
+def _live(function: Any) -> list[Any]:
+    """The instructions that have an effect, or are needed by those, in order."""
+    live: set[Any] = set()
+    pending = [
+        each
+        for each in instructions(function)
+        if isinstance(each, Instructions.StoreInstr | Instructions.Terminator)
+        or (isinstance(each, Instructions.CallInstr) and not is_pure(each))
+    ]
+    while pending:
+        each = pending.pop()
+        if each not in live:
+            live.add(each)
+            pending += [operand for operand, _ in _operands(each) if isinstance(operand, Instructions.Instruction)]
+    return [each for each in instructions(function) if each in live]
+
+
 @dataclass(eq=False)
 class Program:
-    """All functions that are defined, callees first. uses: who uses a value, and in which block (phis: at the end of the one it comes
-    from)."""
+    """All functions that are defined, callees first. uses: who uses a value of those that have an effect, and in which block (phis: at
+    the end of the one it comes from)."""
 
     functions: dict[str, Any] = field(default_factory=dict)
     uses: dict[Value, list[tuple[Any, Any]]] = field(default_factory=dict)
@@ -134,16 +166,11 @@ class Program:
         return program
 
     def _note_uses(self, function: Any) -> None:
-        for instruction in instructions(function):
-            for operand in instruction.operands:
-                self.uses.setdefault(operand, []).append((instruction, instruction.parent))
-            if isinstance(instruction, Instructions.PhiInstr):
-                for value, block in instruction.incomings:
-                    self.uses.setdefault(value, []).append((instruction, block))
+        for instruction in _live(function):
+            for operand, block in _operands(instruction):
+                self.uses.setdefault(operand, []).append((instruction, block))
             if isinstance(instruction, Instructions.CallInstr) and isinstance(instruction.callee, ir.Function):
                 self.calls.setdefault(instruction.callee.name, []).append(instruction)
-            elif isinstance(instruction, Instructions.CallInstr) and not isinstance(instruction.callee, ir.InlineAsm):
-                self.uses.setdefault(instruction.callee.pointer, []).append((instruction, instruction.parent))
 
     def _order(self, found: Mapping[str, Any]) -> None:
         def visit(name: str) -> None:

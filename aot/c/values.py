@@ -16,9 +16,9 @@ from llvmlite import ir
 
 from aot.c import arithmetic
 from aot.c.body import Body, Variable
-from aot.c.calls import called, is_pure
+from aot.c.calls import called
 from aot.c.phis import Phis
-from aot.c.program import Program, Signature, argument_text, element_of, type_of
+from aot.c.program import Program, Signature, argument_text, element_of, is_pure, type_of
 from aot.c.shape import Counted, Shape
 from aot.c.support import Support
 from aot.c.texts import (
@@ -241,6 +241,7 @@ class Values:
         if made.type.kind == "pointer" and made.type.element == "void" and made.index is not None:
             made = pointing(made, "uint8_t")
         variable = self.variable(stem, made.type, True)
+        variable.pure = not isinstance(value, Instructions.CallInstr) or is_pure(value)
         self.variables[value] = variable
         body.assign(variable, pointer(made).text)
         self.texts[value] = Text(variable.name, made.type, low=made.low, high=made.high)

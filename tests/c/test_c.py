@@ -110,9 +110,9 @@ def operators() -> list[str]:
 def check(net, folder: Path, name: str) -> None:
     """The same bytes by C, with sanitizers, as by the object of the same program."""
     options = replace(C, expose=False)
-    read = read_model(net.build(), "case.tflite", OPERATORS)
     target, backend = resolve_target(options)
     try:
+        read = read_model(net.build(), "case.tflite", OPERATORS)
         made, compiled = (
             compile_model(read, target, backend, replace(options, emit=emit), lambda *_: None) for emit in ("c", "object")
         )
