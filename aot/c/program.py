@@ -1,8 +1,8 @@
 """The functions of a bundle as C sees them: parameters, their types, and what can be left out.
 
 Enters: llvmlite modules. Leaves: a `Signature` for each function that is defined.
-Invariant: a parameter that is left out is unused, or the same number in every call; a pointer is to const unless something behind it may be
-written.
+Invariant: a parameter that is left out is unused, or the same number in every call; a pointer is to const unless something behind it is
+written here (functions that are not here get theirs by a cast).
 """
 
 from __future__ import annotations
@@ -212,8 +212,6 @@ class Program:
             for each in instructions(function):
                 if isinstance(each, Instructions.StoreInstr):
                     self._write(each.operands[1])
-                    if isinstance(each.operands[0].type, ir.PointerType):
-                        self._write(each.operands[0])  # whoever finds it there
                 elif isinstance(each, Instructions.CallInstr) and not isinstance(each.callee, ir.InlineAsm):
                     self._write_unknown(each)
         news = True
@@ -276,6 +274,8 @@ class Program:
                 case Instructions.GEPInstr() if user.pointer is value:
                     found.add(element_of(user.source_etype))
                     accesses = [(each, user) for each, _ in self.uses.get(user, ())]
+                case Instructions.StoreInstr() if user.operands[1] is not value:
+                    continue
                 case Instructions.LoadInstr() | Instructions.StoreInstr():
                     accesses = [(user, value)]
                     found.add(element_of(user.type if isinstance(user, Instructions.LoadInstr) else user.operands[0].type))

@@ -55,7 +55,9 @@ def compile_library(bundle: Bundle, folder: Path, command: Sequence[str]) -> Pat
     compiler won't."""
     sources = write_sources(bundle, folder)
     glue = folder / "firmware.c"
-    glue.write_text("".join([f'#include "{bundle.name}.h"\n', *map(_firmware, bundle.functions)]))
+    glue.write_text(
+        "".join(['#include "aot_custom.h"\n' * bool(bundle.functions), *map(_firmware, bundle.functions), "extern int aot;\n"])
+    )
     library = folder / "bundle.so"
     words = [*command, *FLAGS, *sources, glue.name, "-o", library.name]
     done = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False)
@@ -76,8 +78,15 @@ def write_sources(bundle: Bundle, folder: Path) -> list[str]:
     """Write the bundle's files into a folder. Returns the names of those to compile, of the library's reference too."""
     for name, content in files_to_compile(bundle).items():
         (folder / name).write_bytes(content)
+    names = list(bundle.sources)
+    if not (header := folder / f"{names[0][:-2]}.h").exists():  # of several models, of which this is one
+        header.write_text("#include <stdint.h>\n" + '#include "aot_custom.h"\n' * bool(bundle.functions) + _declared(bundle))
     reference = bundle.library_notes.reference if bundle.library_notes else ()
-    return [name for name in (*bundle.sources, *(name for name, _ in reference)) if name.endswith(".c")]
+    return [name for name in (*names, *(name for name, _ in reference)) if name.endswith(".c")]
+
+
+def _declared(bundle: Bundle) -> str:
+    return "".join(f"int {function}(const aot_custom_call *call);\n" for function in bundle.functions)
 
 
 def _address(function: str) -> str:

@@ -19,11 +19,13 @@ from aot.graph.interpreter import run as interpreted
 from aot.graph.ops import OPERATORS
 from aot.graph.tflite import read_model
 from aot.run import run_bundle
+from aot.run.compiled import write_sources
 from aot.samples import random_inputs
 from aot.verify import differences
 from tests.c.program import SANITIZERS, WARNINGS, Program, compilers
 from tests.differential.strategies import graphs, single, supported
 from tests.differential.table import CASES
+from tests.llvm.test_calls import between_layers, compiled
 from tests.shared import ROOT, model
 
 SWEEP = bool(os.environ.get("AOT_SWEEP"))
@@ -89,11 +91,11 @@ def test_options(variant: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("path", REAL)
 def test_real_models(path: str, name: str, tmp_path: Path) -> None:
     made = program(model(path), tmp_path, name)
-    compiled = compile(model(path), options=Options(backend="generic"))
+    reference = compile(model(path), options=Options(backend="generic"))
     held, state = None, b""
     for number in range(2):
         inputs = random_inputs(made.bundle.main, number)
-        wanted = run_bundle(compiled, inputs, state=held)
+        wanted = run_bundle(reference, inputs, state=held)
         held = wanted.state
         got, state = made.run(inputs, state=state)
         assert state == (held or b"")
@@ -113,13 +115,13 @@ def check(net, folder: Path, name: str) -> None:
     target, backend = resolve_target(options)
     try:
         read = read_model(net.build(), "case.tflite", OPERATORS)
-        made, compiled = (
+        made, reference = (
             compile_model(read, target, backend, replace(options, emit=emit), lambda *_: None) for emit in ("c", "object")
         )
     except CompileError:
         return
     inputs = net.arrays()
-    wanted = run_bundle(compiled, inputs)
+    wanted = run_bundle(reference, inputs)
     outputs, state = Program(made, folder, COMPILERS[name], SANITIZERS[name]).run(inputs)
     assert state == (wanted.state or b"")
     for got, expected in zip(outputs, wanted.outputs, strict=True):
@@ -147,6 +149,27 @@ def test_one_operator(op: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("number", range(20))
 def test_graphs(number: int, tmp_path: Path) -> None:
     examples(graphs(), 5, number, tmp_path)
+
+
+@pytest.mark.parametrize("name", COMPILERS)
+def test_calls_of_the_firmware(name: str, tmp_path: Path) -> None:
+    """Without warnings, too (what they compute: tests/llvm/test_calls.py)."""
+    made = compiled(between_layers(), tmp_path, emit="c", backend="generic")
+    for source in write_sources(made, tmp_path):
+        done = subprocess.run(
+            [*COMPILERS[name], *WARNINGS, "-O2", "-c", source, "-o", "x.o"], cwd=tmp_path, capture_output=True, text=True
+        )
+        assert not done.returncode, done.stderr
+
+
+def test_several_models() -> None:
+    """Each of a bundle's models runs by itself."""
+    paths = [BUNDLES / "digits" / "digits.tflite", BUNDLES / "sine" / "sine.tflite"]
+    both = compile(paths, options=replace(C, name="both"))
+    for path, part in zip(paths, both.parts, strict=True):
+        inputs = random_inputs(part.main, 3)
+        wanted = run_bundle(compile(path, options=Options(backend="generic")), inputs).outputs
+        assert all(np.array_equal(a, b) for a, b in zip(run_bundle(part, inputs).outputs, wanted, strict=True))
 
 
 def test_nothing_is_undefined(tmp_path: Path) -> None:

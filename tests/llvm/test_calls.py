@@ -64,7 +64,9 @@ def second(call: CustomCall) -> int:
     return 0
 
 
-@pytest.mark.parametrize("options", [{}, {"io": "workspace"}, {"weights": "separate"}, {"position_independent": True}])
+@pytest.mark.parametrize(
+    "options", [{}, {"io": "workspace"}, {"weights": "separate"}, {"position_independent": True}, {"emit": "c", "backend": "generic"}]
+)
 def test_values(tmp_path: Path, options: dict) -> None:
     bundle = compiled(between_layers(), tmp_path, **options)
     assert bundle.functions == ("first", "second")
