@@ -10,8 +10,11 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
+from llvmlite import ir
 
 from aot.backends.neon.depthwise import claim_depthwise
+from aot.llvm.emission import KernelFunction
+from aot.llvm.llvm import Compiler
 from aot.lower.implementation import Implementation
 from aot.lower.program import Buffer, Program
 from aot.target import load_target
@@ -71,6 +74,22 @@ def test_extremes(core: str) -> None:
         most = (128, 127, 63, 31)[number % 4]
         weights[...] = np.where(weights < 0, -most, min(most, 127))
     check(programs, core, seeds=[3, 6] * 4)
+
+
+@pytest.mark.parametrize("core", CORES)
+def test_large_kernels_leave_the_stack_alone(core: str) -> None:
+    target = load_target(core)
+    for size in (4, 5, 6, 7, 9):
+        program = program_of(Case("depthwise", (1, 10, 10, 24), kernel=(size, size), padding=(size // 2,) * 4, seed=size))
+        found = claim_depthwise(program, program.instructions[0], target)
+        assert isinstance(found, Implementation)
+        module = ir.Module("test")
+        function = KernelFunction(module, "kernel", found, program, target)
+        found.emit(function)
+        function.finish()
+        compiler = Compiler(target)
+        assert max(compiler.emit(compiler.parse(str(module)), ordered=True).frames.values(), default=0) <= 896
+        check([program], core)
 
 
 def test_sums_in_16_bits_are_as_long_as_weights_allow() -> None:

@@ -27,6 +27,7 @@ from aot.graph.ir import DType
 from aot.graph.primitive import Geometry, Primitive
 from aot.llvm.emission import KernelFunction
 from aot.llvm.types import I32, Value
+from aot.llvm.volatile import volatile_load
 from aot.lower.implementation import Cost, Implementation, Rows
 from aot.lower.inplace import elementwise_overwrites
 from aot.lower.program import Buffer, Program
@@ -36,6 +37,7 @@ _MOST_ROWS = 3  # of outputs in a block
 _MOST_STRAIGHT = 6  # pixels of a row without a loop
 _MOST_CARRIED = 8  # vectors of columns that stay in registers from turn to turn
 _MOST_IMAGES = 8
+_MOST_HELD = (32, 64, 48)  # vectors of weights and windows: where there are 16 registers, and 32 for vectors of 8 and of 16 bytes
 _ALIGN = 8
 
 
@@ -166,7 +168,15 @@ class Plan:
     @property
     def is_narrow(self) -> bool:
         """Whether registers hold weights, but no windows."""
-        return self.registers < 32
+        return self.registers < 32 or self.is_streamed
+
+    @property
+    def is_streamed(self) -> bool:
+        """Whether weights and windows are loaded where they are needed, each time: there are so many that the stack would hold them."""
+        products = self.products
+        if self.registers < 32:
+            return products.weight_vectors > _MOST_HELD[0]
+        return products.weight_vectors + products.window_vectors > _MOST_HELD[products.vectors]
 
     @cached_property
     def step(self) -> int:
@@ -206,9 +216,9 @@ class Plan:
         each = self.rows * (2 + 2 * self.ending.instructions)
         held = products.weight_vectors / (1 if products.vectors > 1 or not self.is_narrow else 2) + 2 + 2 * self.ending.columns
         held += 0 if self.is_narrow else products.window_vectors
-        spilled = max(0, held + 4 - self.registers)
+        spilled = max(0, held + 4 - self.registers) if not self.is_streamed else 1.25 * products.weight_vectors
         again = self.is_narrow or (not self.carried and g.output[2] > _MOST_STRAIGHT)
-        loads = products.loads * (1 if again else min(1, g.stride[1] / g.kernel[1]))
+        loads = products.loads * (self.rows if self.is_streamed else 1 if again else min(1, g.stride[1] / g.kernel[1]))
         units = 0.0
         for grade, firsts in self.grades:
             pixel = each + loads + products.instructions(grade) + 0.8 * spilled + 5 / self.step
@@ -348,7 +358,7 @@ class _Emitter:
             first = simd.load(table, I32, align=4)
             source = simd.at(source, builder.mul(first, I32(each)) if each > 1 else first)
             outs = [simd.at(out, first) for out in outs]
-        weights = plan.products.load(simd, simd.at(table, 16))
+        weights = plan.products.load(simd, simd.at(table, 16), plan.is_streamed)
         numbers = simd.at(table, 16 + plan.weights_nbytes)
         ending = [
             [simd.load(numbers, WORDS4, 32 * column + 16 * half, _ALIGN) for column in range(1 + plan.ending.columns)]
@@ -392,6 +402,9 @@ class _Line:
         plan, simd = self.emitter.plan, self.emitter.simd
         type = plan.products.type
         at = key[1] * plan.line_nbytes + key[0] * plan.pixel_nbytes
+        if plan.is_streamed:
+            places = [simd.at(source, at + type.count * number) for number in range(plan.products.vectors)]
+            return tuple(volatile_load(simd.builder, place, type, 1) for place in places)
         return tuple(simd.load(source, type, at + type.count * number) for number in range(plan.products.vectors))
 
     def pixels(self, source: Value, outs: Sequence[Value], count: int, columns: dict[tuple[int, int], tuple]) -> None:

@@ -19,6 +19,7 @@ import numpy as np
 from aot.backends.layers.operands import Layer
 from aot.backends.neon.simd import BYTES8, BYTES16, WORDS4, Simd
 from aot.llvm.types import Value
+from aot.llvm.volatile import volatile_load
 
 UNIT = 8  # channels whose weights registers hold while a row of windows is computed
 _MOST_PARTED = 12  # taps of which all partitions are looked at
@@ -26,6 +27,26 @@ _INT16 = (-(1 << 15), (1 << 15) - 1)
 
 Window = Callable[[int, int], tuple[Value, ...]]
 """A column of the window at hand, in a line."""
+
+
+@dataclass(frozen=True)
+class Weights(Sequence):
+    """Vectors of weights, each loaded when it is asked for, in that place (`fresh`)."""
+
+    simd: Simd
+    table: Value
+    type: Any
+    count: int
+    fresh: bool = True
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, number: int) -> Value:  # pyright: ignore[reportIncompatibleMethodOverride]
+        if not 0 <= number < self.count:
+            raise IndexError(number)
+        at = self.simd.at(self.table, self.type.count * number)
+        return volatile_load(self.simd.builder, at, self.type, 8) if self.fresh else self.simd.load(at, self.type, align=8)
 
 
 @dataclass(frozen=True)
@@ -80,9 +101,13 @@ class Products:
         """Int32: the weights of a unit's channels, in whole vectors of 16 bytes."""
         raise NotImplementedError
 
-    def load(self, simd: Simd, table: Value) -> list[Value]:
-        """A unit's weights."""
-        raise NotImplementedError
+    def load(self, simd: Simd, table: Value, streamed: bool) -> Sequence[Value]:
+        """A unit's weights; streamed: loaded anew wherever they are asked for."""
+        return (
+            Weights(simd, table, self.type, self.weight_vectors)
+            if streamed
+            else list(Weights(simd, table, self.type, self.weight_vectors, False))
+        )
 
     def sums(
         self, simd: Simd, row: int, grade: Any, weights: Sequence[Value], window: Window, start: Sequence[Value]
@@ -128,9 +153,6 @@ class DotProducts(Products):
                         part[:, slot] = self.layer.weights[channels, taps[number], column]
                 found.append(part.reshape(-1).view(np.int32))
         return np.concatenate(found)
-
-    def load(self, simd: Simd, table: Value) -> list[Value]:
-        return [simd.load(table, BYTES16, 16 * number, 8) for number in range(self.weight_vectors)]
 
     def sums(
         self, simd: Simd, row: int, grade: None, weights: Sequence[Value], window: Window, start: Sequence[Value]
@@ -237,9 +259,6 @@ class HalfSums(Products):
     def packed(self, channels: Sequence[int]) -> np.ndarray:
         flat = self.layer.weights.reshape(len(self.layer.bias), -1)[list(channels)].T.astype(np.int8)
         return np.concatenate([flat.reshape(-1), np.zeros(-flat.size % 16, np.int8)]).view(np.int32)
-
-    def load(self, simd: Simd, table: Value) -> list[Value]:
-        return [simd.load(table, BYTES8, UNIT * number, 8) for number in range(self.weight_vectors)]
 
     def sums(
         self, simd: Simd, row: int, grade: Partition, weights: Sequence[Value], window: Window, start: Sequence[Value]
