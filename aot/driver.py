@@ -67,7 +67,7 @@ class Options:
     backend: name (default: cmsis-nn for a Cortex-M, else generic). name: of the bundle (default: the file's). shapes: by input label.
     weights: embedded or separate. io: caller or workspace. optimize: speed, balanced, size or ram. max_flash_nbytes: the most that code,
     weights and tables may take together. max_workspace_nbytes: the most the workspace may have.
-    max_stack_nbytes: the most stack that an entry may take (by default nothing is asked of code for this machine, which has plenty).
+    max_stack_nbytes: the most stack that an entry may take (by default nothing is asked of code for this machine or a Cortex-A, which have plenty).
     custom: the firmware's C functions by the custom code that they compute (`docs/custom.md`).
     kernels: native (code of our own) or library (calls of the back end's library where it computes the same bytes: CMSIS-NN for cmsis-nn,
     `docs/library.md`; Cadence's for hifi-ref, `docs/hifi.md`). None: library for hifi-ref, native for all others.
@@ -258,7 +258,8 @@ def emit_models(
     observe("emit", emitted)
     nodes = {symbol: graph.nodes for each in lowered for symbol, graph in each.entries}
     entries = [describe_entry(source, emitted, nodes.get(source.symbol, ()), options) for source in made.sources]
-    if emitted.stack and not (target.is_host and options.max_stack_nbytes == MAX_STACK_NBYTES):
+    plenty = target.is_host or "neon" in target.has
+    if emitted.stack and not (plenty and options.max_stack_nbytes == MAX_STACK_NBYTES):
         for source, entry in zip(made.sources, entries, strict=True):
             check_stack(source, entry, emitted, options)
     instructions = [instruction for program in offered.programs for instruction in program.instructions]

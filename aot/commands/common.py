@@ -120,7 +120,7 @@ def compile_options(function: Callable[..., Any]) -> Callable[..., Any]:
             type=WholeNumber(0, "bytes"),
             default=MAX_STACK_NBYTES,
             show_default=True,
-            help="Fail if a function of the bundle may take more stack; for this machine only where it is passed.",
+            help="Fail if a function of the bundle may take more stack; for this machine and a Cortex-A only where it is passed.",
         ),
         click.option(
             "--kernels",

@@ -132,3 +132,12 @@ def test_a_network_on_other_cores(cpu: str) -> None:
 @pytest.mark.parametrize("name", ["KWS", *(name for name in FIVE if name != "KWS" and SWEEP)])
 def test_the_default_back_end(cpu: str, name: str) -> None:
     check(golden(name), compiled(model(name), cpu))
+
+
+def test_a_cortex_a_has_plenty_of_stack(tmp_path: Path) -> None:
+    """By default nothing is asked of its code; what is asked for is checked."""
+    path = tmp_path / "net.tflite"
+    path.write_bytes(network(1))
+    assert aot.compile(path, "cortex-a53", options=aot.Options(name="net")).main.stack_nbytes > 64
+    with pytest.raises(aot.CompileError, match=r"net_run would take up to [0-9]+ bytes of stack, over --max-stack 64"):
+        aot.compile(path, "cortex-a53", options=aot.Options(name="net", max_stack_nbytes=64))
