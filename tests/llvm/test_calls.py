@@ -65,7 +65,8 @@ def second(call: CustomCall) -> int:
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"io": "workspace"}, {"weights": "separate"}, {"position_independent": True}, {"emit": "c", "backend": "generic"}]
+    "options",
+    [{}, {"io": "workspace"}, {"weights": "separate"}, {"position_independent": True}, {"emit": "c", "backend": "generic"}],
 )
 def test_values(tmp_path: Path, options: dict) -> None:
     bundle = compiled(between_layers(), tmp_path, **options)

@@ -31,6 +31,8 @@ from aot.target import Target
 
 _BODY, _RING, _REST = 40, 90, 60
 """Instructions that are written out around the product: loops, the ring's copies, what is fused."""
+_L1_NBYTES = 32 * 1024  # where a target does not say
+_REUSED = 4  # blocks of pixels, from which weights are worth keeping in a cache
 _SHAPES = (
     (1, 4),
     (2, 4),
@@ -139,6 +141,18 @@ class _Plan:
         return lines * (8 + -(-length // product.pixels) * product.instructions)
 
     @property
+    def cached_nbytes(self) -> int:
+        """Of weights, what is kept in the first cache beside pixels."""
+        return (self.target.l1d_nbytes or _L1_NBYTES) // 2
+
+    @property
+    def has_panels(self) -> bool:
+        """Whether the weights are too many for the cache, and serve a line more than a few times."""
+        _, rows, columns, _ = self.layer.geometry.output
+        blocks = (rows * columns if self.windows.flat else columns) // self.product.pixels
+        return blocks >= _REUSED and self.product.table_nbytes > self.cached_nbytes
+
+    @property
     def has_rest(self) -> bool:
         return self.layer.split.rest is not None
 
@@ -156,7 +170,7 @@ class _Plan:
 
 
 def _emit(function: KernelFunction, plan: _Plan, table_name: str) -> None:
-    layer, product, simd, builder = plan.layer, plan.product, Simd(function), function.builder
+    layer, simd, builder = plan.layer, Simd(function), function.builder
     source, target = function.pointer(layer.instruction.left.buffer), function.pointer(layer.instruction.out)
     table = function.pointer(table_name)
     nbytes = function.buffer(layer.instruction.out).dtype.nbytes
@@ -165,18 +179,36 @@ def _emit(function: KernelFunction, plan: _Plan, table_name: str) -> None:
         image, row = builder.mul(one.image, I32(layer.out.image * nbytes)), builder.mul(one.row, I32(layer.out.row * nbytes))
         out = simd.at(target, builder.add(builder.add(image, row), I32(layer.out.offset * nbytes)))
         if not plan.has_rest:
-            _pixels(simd, product, one, out, table)
+            _pixels(simd, plan, one, out, table)
             return
         assert isinstance(one.count, int) and function.scratch is not None
         results = simd.at(function.scratch, plan.windows.scratch_nbytes)
-        _pixels(simd, product, one, results, table)
+        _pixels(simd, plan, one, results, table)
         Rest(simd, layer).emit(results, out, one.count, (one.image, one.row, 0))
 
     plan.windows.emit(simd, source, function.scratch, (function.y0, function.y1), line)
 
 
-def _pixels(simd: Simd, product: Product, line: Line, out: Value, table: Value) -> None:
-    """All pixels of a line, their outputs from `out` on."""
+def _pixels(simd: Simd, plan: _Plan, line: Line, out: Value, table: Value) -> None:
+    """All pixels of a line, their outputs from `out` on: those channels first whose weights the cache holds, then the next ones."""
+    for part, turns in plan.product.panels(plan.cached_nbytes) if plan.has_panels else ((plan.product, 1),):
+        if turns == 1:
+            _part(simd, part, line, out, table)
+            out, table = _behind(simd, part, out, table)
+            continue
+        with simd.function.carried_loop(0, turns, [out, table]) as carried:
+            _part(simd, part, line, *carried.values)
+            carried.next = _behind(simd, part, *carried.values)
+        out, table = carried.results
+
+
+def _behind(simd: Simd, product: Product, out: Value, table: Value) -> tuple[Value, Value]:
+    """Where the outputs and the table of the channels behind these begin."""
+    return simd.at(out, product.channels * product.ending.nbytes), simd.at(table, product.table_nbytes)
+
+
+def _part(simd: Simd, product: Product, line: Line, out: Value, table: Value) -> None:
+    """All pixels of a line, and the channels that the product has."""
     builder, pixels = simd.builder, product.pixels
 
     def block(x: Value) -> None:

@@ -11,7 +11,7 @@ of zero for bytes that were multiplied already.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -267,6 +267,25 @@ class Product:
             parts += [numbers[0], block.weights(own).view(np.int32), numbers[1:].reshape(-1)]
             first += len(own)
         return np.concatenate(parts)
+
+    @property
+    def table_nbytes(self) -> int:
+        return sum(count * self._block_nbytes(block) for block, count in self.blocks)
+
+    def _block_nbytes(self, block: Block) -> int:
+        wide = LANES * block.vectors
+        weights = block.weights(np.zeros((wide, sum(run.nbytes for run in self.runs)), np.int64))
+        return weights.nbytes + 4 * wide * (1 + self.ending.columns)
+
+    def panels(self, nbytes: int) -> tuple[tuple[Product, int], ...]:
+        """The same channels as products of fewer, whose tables take this many bytes or one block's, and how often each comes."""
+        block, count = self.blocks[0]
+        some = min(count, max(1, nbytes // self._block_nbytes(block)))
+        wide = some * LANES * block.vectors
+        turns = count // some
+        left = self.channels - turns * wide
+        panels = [(replace(self, channels=min(wide, self.channels)), turns)]
+        return tuple(panels + [(replace(self, channels=left), 1)] * (left > 0))
 
     def _by_block(self, weights: np.ndarray) -> Iterator[tuple[Block, np.ndarray]]:
         """Each block of channels with its weights (4 * vectors, KH, KW, Ci), zeros for channels beyond the last."""

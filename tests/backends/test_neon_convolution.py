@@ -1,4 +1,4 @@
-"""Convolutions and dense layers by SDOT and SMMLA, in a process under QEMU, against the numpy meaning of their instructions, every byte;
+"""Convolutions and dense layers by SDOT, by SMMLA and without either, in a process under QEMU, against the numpy meaning of their instructions, every byte;
 and what they cost.
 
 Sweeps are sampled; AOT_SWEEP=1 makes them thirty times as long. Cases are those of the DSP kernels.
@@ -25,7 +25,8 @@ from tests.backends.test_dsp_kernels import CHANNELS, KERNELS, NUMBERS, WINDOWS,
 from tests.backends.test_endings import sums_of
 from tests.graph.lowered import sweep
 
-A76, A510 = load_target("cortex-a76"), load_target("cortex-a510")
+A76, A510, A53, A9 = (load_target(name) for name in ("cortex-a76", "cortex-a510", "cortex-a53", "cortex-a9"))
+CORES = pytest.mark.parametrize("target", [A76, A510, A53, A9], ids=["SDOT", "SMMLA", "SADALP", "VPADAL"])
 SAME = (1, 1, 1, 1)
 
 
@@ -63,10 +64,10 @@ def test_convolutions(part: int) -> None:
         windowed(number, choice, channels=choice["channels"], **numbers(choice, choice["channels"]))
         for number, choice in enumerate(sweep(12, part, **choices))
     ]
-    check([program_of(case) for case in cases], splits=part % 2 == 1, target=(A76, A510)[part // 2])
+    check([program_of(case) for case in cases], splits=part % 3 == 1, target=(A76, A510, A53, A9)[part])
 
 
-@pytest.mark.parametrize("target", [A76, A510], ids=["SDOT", "SMMLA"])
+@CORES
 def test_dense(target: Target) -> None:
     choices = {**NUMBERS, "rows": (1, 1, 2, 3, 5, 8), "depth": (*CHANNELS, 64, 100, 640), "channels": CHANNELS}
     cases = [
@@ -94,12 +95,29 @@ LOOPED = (
 )
 
 
-@pytest.mark.parametrize("target", [A76, A510], ids=["SDOT", "SMMLA"])
+@CORES
 def test_long_windows_are_looped_over(target: Target) -> None:
     check([program_of(case) for case in LOOPED], target=target)
 
 
-@pytest.mark.parametrize("target", [A76, A510], ids=["SDOT", "SMMLA"])
+PANELS = (
+    Case("conv", (1, 3, 21, 24), 30, padding=SAME),
+    Case("conv", (2, 9, 7, 48), 33, (1, 1)),
+    Case("dense", (40, 1, 1, 100), 60),
+)
+
+
+@CORES
+def test_weights_beyond_the_cache_come_in_panels(target: Target) -> None:
+    small = replace(target, l1d_nbytes=4096)
+    programs = [program_of(case) for case in PANELS]
+    check(programs, splits=True, target=small)
+    for program in programs:
+        in_panels, whole = (count(program, one, inputs_of(program)) for one in (small, target))
+        assert in_panels != whole and in_panels < 1.1 * whole
+
+
+@CORES
 def test_sums(target: Target) -> None:
     """Layers whose output is their sums, in int32."""
     choices = {**NUMBERS, **WINDOWS, "kernel": KERNELS, "depth": (*CHANNELS, 64), "channels": CHANNELS}
@@ -113,7 +131,7 @@ def test_sums(target: Target) -> None:
 
 def test_weights_of_minus_128_and_extreme_inputs() -> None:
     cases = [Case(kind, image, 6, saturated=True, seed=3) for kind, image in (("conv", (1, 4, 4, 6)), ("dense", (2, 1, 1, 40)))]
-    for target in (A76, A510):
+    for target in (A76, A510, A53, A9):
         check([program_of(case) for case in cases], seeds=(3, 6), target=target)
 
 
