@@ -1,5 +1,5 @@
-"""Convolutions and dense layers by SDOT, by SMMLA and without either, in a process under QEMU, against the numpy meaning of their instructions, every byte;
-and what they cost.
+"""Convolutions and dense layers by SDOT, by SMMLA and without either, in a process under QEMU, against the numpy meaning of their
+instructions, every byte; and what they cost.
 
 Sweeps are sampled; AOT_SWEEP=1 makes them thirty times as long. Cases are those of the DSP kernels.
 """
