@@ -7,7 +7,9 @@ from typing import Any
 import click
 
 from aot import artefacts
-from aot.commands.common import Request, compile_options, print_json, stoppable
+from aot.commands.common import print_json
+from aot.commands.options import compile_options
+from aot.commands.request import Request, stoppable
 from aot.commands.tables import print_bundle, print_explanation
 
 EXAMPLES = """

@@ -10,7 +10,9 @@ import click
 from click.core import ParameterSource
 
 from aot.artefacts import describe_memory
-from aot.commands.common import Request, compile_options, print_json, stoppable
+from aot.commands.common import print_json
+from aot.commands.options import compile_options
+from aot.commands.request import Request, stoppable
 from aot.commands.tables import console, counted, print_curve, say, table
 from aot.errors import CompileError
 from aot.graph.ir import Graph, Model, Node, Value

@@ -7,7 +7,9 @@ from typing import Any
 import click
 
 from aot.bundle import Bundle
-from aot.commands.common import Request, WholeNumber, compile_options, link_option, load_npz, model_option, print_json, stoppable
+from aot.commands.common import load_npz, print_json
+from aot.commands.options import WholeNumber, compile_options, link_option, model_option
+from aot.commands.request import Request, stoppable
 from aot.commands.tables import console, say, table
 from aot.driver import resolve_target
 from aot.profile import Profile, Row, emulator_for, profile

@@ -8,17 +8,9 @@ import click
 import numpy as np
 
 from aot.bundle import Bundle
-from aot.commands.common import (
-    Request,
-    WholeNumber,
-    compile_options,
-    link_option,
-    load_npz,
-    model_option,
-    print_json,
-    push_option,
-    stoppable,
-)
+from aot.commands.common import load_npz, print_json
+from aot.commands.options import WholeNumber, compile_options, link_option, model_option, push_option
+from aot.commands.request import Request, stoppable
 from aot.commands.tables import console, table
 from aot.driver import emission_of, resolve_target
 from aot.errors import CompileError

@@ -9,17 +9,9 @@ from typing import Any
 import click
 
 from aot.bundle import Bundle
-from aot.commands.common import (
-    Request,
-    WholeNumber,
-    compile_options,
-    link_option,
-    load_npz,
-    model_option,
-    print_json,
-    push_option,
-    stoppable,
-)
+from aot.commands.common import load_npz, print_json
+from aot.commands.options import WholeNumber, compile_options, link_option, model_option, push_option
+from aot.commands.request import Request, stoppable
 from aot.commands.run import check_where, figures
 from aot.commands.tables import counted, say
 from aot.driver import read_main_graph

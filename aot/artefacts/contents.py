@@ -1,0 +1,80 @@
+"""What the files of a bundle hold.
+
+Enters: a Bundle. Leaves: bytes by file name. Invariant: deterministic: the same bundle gives the same bytes.
+"""
+
+from __future__ import annotations
+
+import json
+from importlib.resources import files as files_of_package
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from aot.artefacts.description import describe
+from aot.artefacts.header import entry_view
+from aot.bundle import Bundle
+from aot.version import VERSION
+
+_CPU_CHECKS = (
+    ("dsp", "defined(__ARM_FEATURE_DSP)", "DSP extension"),
+    ("mve", "defined(__ARM_FEATURE_MVE) || defined(__ARM_ARCH_8_1M_MAIN__)", "Helium (MVE) extension"),
+)
+"""Abilities whose instructions may stand in an object, and how Arm compilers say that the core has them (ACLE; gcc without float
+registers defines the architecture alone)."""
+CUSTOM_HEADER = "aot_custom.h"
+"""The structs of calls to the firmware's functions; the same for every bundle, so that several can share a folder."""
+
+
+def files(bundle: Bundle) -> dict[str, bytes]:
+    """The bundle's files by name. Deterministic: the same bundle gives the same bytes."""
+    code = {name: text.encode() for name, text in bundle.sources.items()}
+    code |= {} if bundle.is_c else {f"{bundle.name}.o": bundle.object}
+    contents = {
+        **code,
+        f"{bundle.name}.h": _render("bundle.h.j2", bundle).encode(),
+        f"{bundle.name}.json": (json.dumps(describe(bundle), indent=2) + "\n").encode(),
+        "CMakeLists.txt": _render("CMakeLists.txt.j2", bundle).encode(),
+    }
+    if bundle.functions:
+        contents[CUSTOM_HEADER] = (files_of_package("aot") / "templates" / CUSTOM_HEADER).read_bytes()
+    if bundle.library_notes is not None:
+        contents.update(bundle.library_notes.files)
+    if bundle.weights is not None:
+        contents[f"{bundle.name}.weights.bin"] = bundle.weights
+    if bundle.pages is not None:
+        contents[f"{bundle.name}.weights.bin"] = bundle.pages
+    return contents
+
+
+def _render(template: str, bundle: Bundle) -> str:
+    environment = Environment(
+        loader=PackageLoader("aot"),
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=StrictUndefined,
+        keep_trailing_newline=True,
+        autoescape=False,
+    )
+    models = [
+        (
+            model,
+            [entry_view(bundle, model, entry) for entry in model.entries],
+            [pointer.declaration for pointer in bundle.pointers(model.init)] if model.init else [],
+        )
+        for model in bundle.parts
+    ]
+    checks = [check for ability, *check in _CPU_CHECKS if ability in bundle.target.has]
+    template_ = environment.get_template(template)
+    load = (
+        ()
+        if bundle.load is None
+        else (f"void *{bundle.load.loaded.region}", *["const void *weights"] * (bundle.weights is not None))
+    )
+    return template_.render(
+        bundle=bundle,
+        version=VERSION,
+        NAME=bundle.name.upper(),
+        models=models,
+        load=load,
+        cpu_checks=checks,
+    )

@@ -1,0 +1,58 @@
+"""Puts a bundle's files into a folder.
+
+Enters: a Bundle and a folder. Leaves: the paths written. Invariant: all files appear, or none: a failure leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from pathlib import Path
+
+from aot.artefacts.contents import files
+from aot.bundle import Bundle
+from aot.errors import CompileError
+
+
+def write(bundle: Bundle, folder: str | os.PathLike[str]) -> tuple[Path, ...]:
+    """Write the bundle's files into `folder` (made if absent). Returns their paths. CompileError if that can't be done."""
+    target = Path(folder)
+    made = _missing_parents(target)
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+        return _write_all(target, files(bundle))
+    except OSError as error:
+        for path in made:
+            with contextlib.suppress(OSError):
+                path.rmdir()
+        reason = error.strerror or str(error)
+        raise CompileError(f"can't write the bundle: {reason}", where=str(target), hint="name a writable folder with -o") from error
+
+
+def _missing_parents(folder: Path) -> list[Path]:
+    """The folders that writing will have to make, innermost first."""
+    return [path for path in (folder, *folder.parents) if not path.exists()]
+
+
+def _write_all(folder: Path, contents: dict[str, bytes]) -> tuple[Path, ...]:
+    """Write to temporary names first, rename when all are complete."""
+    pending: list[tuple[str, Path]] = []
+    try:
+        for name, content in contents.items():
+            handle, temporary = tempfile.mkstemp(prefix=".aot-", dir=folder)
+            pending.append((temporary, folder / name))
+            with os.fdopen(handle, "wb") as stream:
+                stream.write(content)
+            os.chmod(temporary, 0o644)
+        for _, path in pending:
+            if path.is_dir():
+                raise IsADirectoryError(21, f"{path.name} is a folder")
+        for temporary, path in pending:
+            os.replace(temporary, path)
+    except BaseException:
+        for temporary, _ in pending:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+        raise
+    return tuple(path for _, path in pending)
