@@ -27,6 +27,13 @@ from aot.target import Target
 
 Body = Callable[..., None]
 
+HEXAGON = {
+    f"{sign}{what}{width}3": f"__{sign}{what}{width}3" for sign in ("", "u") for what in ("div", "mod") for width in ("si", "di")
+}
+HEXAGON |= {f"{what}df3": f"__{what}df3" for what in ("add", "sub", "mul", "div")}
+HEXAGON |= {"divsf3": "__divsf3", "sqrtf": "sqrtf", "memcpy_likely_aligned_min32bytes_mult8bytes": "memcpy"}
+"""Hexagon's names of routines, without what they begin with."""
+
 
 @dataclass(frozen=True)
 class Routine:
@@ -119,7 +126,7 @@ def table(pointer_bits: int) -> Mapping[str, Routine]:
         made |= (
             _arithmetic(form, gnu, aeabi) | _comparisons(form, gnu, aeabi) | _integers(form, gnu, aeabi) | _library(form, suffix)
         )
-    return made
+    return made | {f"__hexagon_{theirs}": made[name] for theirs, name in HEXAGON.items()}
 
 
 def _returning(compute: Callable[..., Word]) -> Body:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,9 +13,9 @@ from llvmlite import binding, ir
 
 from aot.llvm import elf
 from aot.llvm.llvm import Compiler
-from aot.llvm.routines import define, table
+from aot.llvm.routines import complete, define, table
 from aot.llvm.types import I32, POINTER
-from aot.target import host_target
+from aot.target import host_target, load_target
 
 HOST = host_target()
 NUMPY = {"i16": np.uint16, "i32": np.uint32, "i64": np.uint64, "half": np.float16, "float": np.float32, "double": np.float64}
@@ -258,3 +259,29 @@ def test_blocks() -> None:
     block_routine("__aeabi_memclr", [pointer, size])(block.ctypes.data + 7, 2)
     want = [0] * 5 + [0xA7] * 2 + [0] * 2 + [0xA7] * 6 + [0] * 5 + [9] * 4 + [0] * 26
     assert block.tolist() == want
+
+
+def test_hexagon_asks_for_nothing_else() -> None:
+    """Every division, float operation and aligned copy, on cores with and without arithmetic of doubles."""
+    text = ["declare void @llvm.memcpy.p0.p0.i32(ptr, ptr, i32, i1)"]
+    text.append(
+        "define void @copy(ptr %a, ptr %b) { call void @llvm.memcpy.p0.p0.i32(ptr align 8 %a, ptr align 8 %b, i32 640, i1 0) ret void }"
+    )
+    whole, real = ("udiv", "sdiv", "urem", "srem", "mul", "shl", "lshr", "ashr"), ("fadd", "fsub", "fmul", "fdiv", "frem")
+    for types, operations in ((("i32", "i64"), whole), (("half", "float", "double"), real)):
+        for type in types:
+            for name in operations:
+                text.append(f"define {type} @{name}_{type}({type} %a, {type} %b) {{ %c = {name} {type} %a, %b ret {type} %c }}")
+    for type, suffix in (("float", "f32"), ("double", "f64")):
+        for name in ("sqrt", "floor", "ceil", "trunc", "rint"):
+            text.append(f"declare {type} @llvm.{name}.{suffix}({type})")
+            text.append(
+                f"define {type} @{name}_{type}({type} %a) {{ %c = call {type} @llvm.{name}.{suffix}({type} %a) ret {type} %c }}"
+            )
+    for cpu in ("hexagonv68", "hexagonv60"):
+        compiler = Compiler(replace(load_target("hexagonv68"), cpu=cpu))
+        module = compiler.parse(f'target triple = "{compiler.target.triple}"\n' + "\n".join(text))
+        exported = [line.split("@")[1].split("(")[0] for line in text if line.startswith("define")]
+        first, finished = compiler.emit(module, False), complete(compiler, module, exported, False, "every")
+        assert any(name.startswith("__hexagon_") for name in elf.undefined(first.object))
+        assert elf.undefined(finished.emission.object) == ()

@@ -19,6 +19,7 @@ from aot.run import run_bundle
 from aot.samples import golden_samples, random_inputs
 from aot.target import load_target
 from aot.verify import verify
+from tests.builder import ModelBuilder
 from tests.models.test_golden_models import LARGE, NETWORKS, REFUSED, SLOW, UNITS, model_of, name_of
 from tests.models.test_state import check_instances, everything
 from tests.models.test_stream_input import network, same
@@ -141,3 +142,35 @@ def test_a_cortex_a_has_plenty_of_stack(tmp_path: Path) -> None:
     assert aot.compile(path, "cortex-a53", options=aot.Options(name="net")).main.stack_nbytes > 64
     with pytest.raises(aot.CompileError, match=r"net_run would take up to [0-9]+ bytes of stack, over --max-stack 64"):
         aot.compile(path, "cortex-a53", options=aot.Options(name="net", max_stack_nbytes=64))
+
+
+@pytest.mark.parametrize("cpu", CPUS)
+def test_what_a_core_lacks(cpu: str, tmp_path: Path) -> None:
+    """Divisions, remainders, roots and roundings: by instructions or by the object's own routines."""
+    m, inputs, outputs = ModelBuilder(), [], []
+    for op, dtype in (
+        ("DIV", "int32"),
+        ("FLOOR_MOD", "int32"),
+        ("FLOOR_MOD", "int64"),
+        ("DIV", "float32"),
+        ("FLOOR_MOD", "float32"),
+    ):
+        inputs += [m.tensor(f"{op}{dtype}{side}", (37,), dtype) for side in "ab"]
+        outputs.append(m.tensor(f"{op}{dtype}", (37,), dtype))
+        m.operator(op, inputs[-2:], outputs[-1:], {"fused_activation_function": "NONE"} if op == "DIV" else None)
+    for op in ("SQRT", "FLOOR", "CEIL", "ROUND"):
+        inputs.append(m.tensor(f"{op}a", (37,), "float32"))
+        outputs.append(m.tensor(op, (37,), "float32"))
+        m.operator(op, inputs[-1:], outputs[-1:])
+    path = tmp_path / "lacks.tflite"
+    path.write_bytes(m.build(inputs, outputs))
+    bundle, rng = compiled(path, cpu, "generic"), np.random.default_rng(2)
+    given = []
+    for number, port in enumerate(bundle.main.inputs):
+        bits = 8 * port.dtype.np.itemsize - 1
+        whole = rng.integers(-(1 << bits), 1 << bits, 37) >> (bits // 2 * (number % 2))
+        real = np.abs(rng.standard_normal(37) * 2.0 ** rng.integers(-2, 9, 37))
+        given.append(
+            np.where(whole == 0, 1, whole).astype(port.dtype.np) if port.dtype.np != np.float32 else real.astype(np.float32)
+        )
+    same(run_bundle(bundle, given).outputs, interpret(read_main_graph(path, DEFAULT), given))
