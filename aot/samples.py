@@ -114,19 +114,22 @@ def differences(expected: Sequence[np.ndarray], actual: Sequence[np.ndarray]) ->
     """
     found = []
     for number, (want, got) in enumerate(zip(expected, actual, strict=True)):
+        apart = distances(want, got)
+        wrong = apart != 0
         if want.dtype.kind == "f":
             finite = want[np.isfinite(want)]
-            bound = FLOAT_TOLERANCE * float(np.max(np.abs(finite), initial=0.0))
-            with np.errstate(invalid="ignore"):
-                apart = np.where(
-                    (want == got) | (np.isnan(want) & np.isnan(got)), 0.0, np.abs(want.astype(np.float64) - got.astype(np.float64))
-                )
-            wrong = ~(apart <= bound)
-        else:
-            apart = np.abs(want.astype(np.int64) - got.astype(np.int64)).astype(np.float64)
-            wrong = apart != 0
+            wrong = ~(apart <= FLOAT_TOLERANCE * float(np.max(np.abs(finite), initial=0.0)))
         if wrong.any():
             largest, first = float(np.max(np.where(np.isnan(apart), np.inf, apart))), int(np.flatnonzero(wrong)[0])
             values = (float(array.reshape(-1)[first]) for array in (want, got))
             found.append(Difference(number, int(wrong.sum()), largest, first, *values))
     return found
+
+
+def distances(want: np.ndarray, got: np.ndarray) -> np.ndarray:
+    """How far each element is from what it must be, as float64: 0 for NaN in the place of NaN, else NaN where one of them is."""
+    if want.dtype.kind != "f":
+        return np.abs(want.astype(np.int64) - got.astype(np.int64)).astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        apart = np.abs(want.astype(np.float64) - got.astype(np.float64))
+        return np.where((want == got) | (np.isnan(want) & np.isnan(got)), 0.0, apart)

@@ -1,4 +1,4 @@
-"""What several commands share besides their options: progress, JSON output, arrays from files.
+"""What several commands share besides their options: progress, JSON output.
 
 Invariant: everything but results goes to standard error.
 """
@@ -8,14 +8,9 @@ from __future__ import annotations
 import json
 import sys
 import time
-import zipfile
-import zlib
 from typing import Any
 
-import numpy as np
 from rich.console import Console
-
-from aot.errors import CompileError
 
 
 class Progress:
@@ -52,14 +47,3 @@ class Progress:
 def print_json(content: dict[str, Any]) -> None:
     """One JSON object on standard output."""
     print(json.dumps(content))
-
-
-def load_npz(path: str) -> dict[str, Any]:
-    """The arrays of an .npz file. CompileError if it is none; nothing in it is executed (no pickles)."""
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            return {name: archive[name] for name in archive.files}
-    except OSError as error:
-        raise CompileError(f"can't be read: {error.strerror or error}", where=path) from error
-    except (ValueError, EOFError, AttributeError, zipfile.BadZipFile, zlib.error) as error:
-        raise CompileError("is no .npz file, or a damaged one, or holds Python objects", where=path) from error

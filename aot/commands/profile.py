@@ -6,8 +6,9 @@ from typing import Any
 
 import click
 
+from aot.arrays import load_npz
 from aot.bundle import Bundle
-from aot.commands.common import load_npz, print_json
+from aot.commands.common import print_json
 from aot.commands.options import WholeNumber, compile_options, link_option, model_option
 from aot.commands.request import Request, stoppable
 from aot.commands.tables import console, say, table
