@@ -18,12 +18,13 @@ from aot.driver import Options, read_main_graph
 from aot.errors import CompileError
 from aot.graph.interpreter import run
 from aot.run import run_bundle, xtensa
-from aot.samples import golden_samples
+from aot.samples import differences, golden_samples
 from aot.target import load_target
 from aot.verify import verify
 from tests.backends.library_layers import Layer, random_layer, side_by_side
 from tests.backends.test_hifi import CASES, CLAMPED
 from tests.c.program import SANITIZERS, Program, compilers
+from tests.models.test_golden_models import NETWORKS, REFUSED, UNITS, model_of, name_of
 from tests.one_operator import random_inputs
 from tests.shared import INT8, golden, model
 
@@ -34,6 +35,8 @@ EVERY = (*(layer for layers in CASES.values() for layer in layers), *CLAMPED)
 FEW = (*(layers[0] for layers in CASES.values()), *CLAMPED[:1])
 PARTS = (FEW, *(EVERY[start : start + 20] for start in range(0, len(EVERY), 20))) if SWEEP else (FEW,)
 """As many layers as a program has regions for."""
+GOLDEN = [path for path in (*NETWORKS, *UNITS) if name_of(path) not in REFUSED]
+SAMPLE = ("tflm__hello_world_int8", "aieq_test__conv_fc_mnist_srq_a8w8")
 needs_xtensa = pytest.mark.skipif(
     not all(shutil.which(tool) for tool in (xtensa.COMPILER, xtensa.EMULATOR)),
     reason=f"{xtensa.COMPILER} or {xtensa.EMULATOR} is not installed (Debian: gcc-xtensa-lx106, qemu-user)",
@@ -86,6 +89,23 @@ def test_golden_on_an_xtensa(name: str, kernels: str) -> None:
 @pytest.mark.parametrize("name", INT8 if SWEEP else ("AD",))
 def test_golden_c_on_this_machine(name: str, kernels: str) -> None:
     agrees(name, replace(HIFI4, kernels=kernels), "host")
+
+
+@pytest.mark.parametrize("path", [path for path in GOLDEN if SWEEP or path.stem in SAMPLE], ids=lambda path: path.stem)
+def test_calls_agree_with_generated_code(path: Path) -> None:
+    """Byte by byte, floats too, run after run of models with state; and with the golden file. All real models with AOT_SWEEP=1."""
+    called, native = (aot.compile(model_of(path), options=replace(HIFI4, kernels=kernels)) for kernels in ("library", "native"))
+    with np.load(path) as archive:
+        _, samples = golden_samples(called.main, {name: archive[name] for name in archive.files}, path.name)
+    assert samples and not native.library
+    held: list[bytes | None] = [None, None]
+    for sample in samples if called.state_nbytes else samples[:2]:
+        made = [
+            run_bundle(bundle, sample.inputs, "host", state=state) for bundle, state in zip((called, native), held, strict=True)
+        ]
+        assert len({tuple(each.tobytes() for each in one.outputs) for one in made}) == 1
+        assert not differences(sample.outputs, made[0].outputs)
+        held = [one.state for one in made]
 
 
 def agrees(name: str, options: Options, where: str) -> None:
