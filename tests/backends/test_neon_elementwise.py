@@ -18,6 +18,7 @@ from aot.samples import random_inputs
 from aot.target import load_target
 from tests.backends.board import needs_board
 from tests.backends.test_helium_elementwise import BINARY, model_of
+from tests.builder import ModelBuilder
 from tests.one_operator import T, one_operator
 from tests.oracle import tflm_run
 
@@ -45,6 +46,18 @@ def test_elementwise(tmp_path: Path, core: str, dtype: str) -> None:
     wanted = tflm_run(model, inputs) if dtype != "uint8" else interpreter.run(graph, inputs)
     for ours, theirs in zip(run_bundle(bundle, inputs).outputs, wanted, strict=True):
         assert np.array_equal(ours, theirs)
+
+
+def test_a_table_of_equal_entries(tmp_path: Path) -> None:
+    """x - x is one number whatever x is: the table that says so holds it 256 times, and is no constant of the code's."""
+    needs_board(load_target("cortex-a53"))
+    path, m = tmp_path / "zero.tflite", ModelBuilder()
+    x, y = m.tensor("x", (1, 29, 16, 4), scale=0.0428), m.tensor("y", (1, 29, 16, 4), scale=0.0605, zero_point=4)
+    m.operator("SUB", [x, x], [y], {"fused_activation_function": "RELU6"})
+    path.write_bytes(m.build([x], [y]))
+    bundle = aot.compile(path, "cortex-a53")
+    assert [layer.kernel for layer in bundle.main.layers] == ["elementwise"]
+    assert np.all(run_bundle(bundle, random_inputs(bundle.main, 3)).outputs[0] == 4)
 
 
 X, Y = (Load(name, (axis(0),), DType.INT8) for name in "xy")

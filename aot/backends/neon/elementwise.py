@@ -13,14 +13,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from math import prod
 
-from aot.backends.generic import activations, generic_constants
+from aot.backends.generic import activations, constant_of, generic_constants
 from aot.backends.neon.affine import affine_of, results
 from aot.backends.neon.memory import repeat
 from aot.backends.neon.simd import BYTES16, Simd, splat
 from aot.backends.neon.vectors import LANES, Vectors, refusal
 from aot.graph.expr import Binary, Expr, Load, Lookup, Requantise, loads, walk
 from aot.graph.ir import DType
-from aot.graph.primitive import Map, Primitive, store_of
+from aot.graph.primitive import Map, Primitive, reads, store_of
 from aot.llvm.emission import KernelFunction
 from aot.llvm.types import I8, I32, Value
 from aot.lower.implementation import Cost, Implementation
@@ -94,8 +94,8 @@ def _in_order(program: Program, instruction: Map) -> bool:
 
 def _table(program: Program, instruction: Map, operand: Load) -> Implementation | str:
     """The Map of one operand as a table of bytes."""
-    constants = {buffer.name: buffer for buffer in generic_constants(program, instruction)}
-    arrays = {name: buffer.data for name, buffer in constants.items() if buffer.data is not None}
+    constants = [constant_of(program, name) for name in reads(instruction) if name != operand.buffer]
+    arrays = {one.name: one.data for one in constants if one.data is not None}
     data = results(instruction.value, operand, arrays)
     table = Buffer(f"{instruction.out}.packed", DType.UINT8, data.shape, "constant", data=data, align=8)
 
