@@ -38,10 +38,12 @@ def convolution(
     factor: float = 1.0,
     extreme: bool = False,
     pads: Sequence[int] = (),
+    halves: bool = False,
 ) -> Layer:
     """CONV_2D, or with a `multiplier` DEPTHWISE_CONV_2D. factor: of the output's steps to those that fill it. extreme: all weights -127.
 
-    pads: top, bottom, left, right, by a PAD in front (which the compiler makes the convolution's padding).
+    pads: top, bottom, left, right, by a PAD in front (which the compiler makes the convolution's padding). halves: scales are powers of
+    two, so that many sums lie in the middle between two outputs.
     """
 
     def add(m: ModelBuilder, rng: np.random.Generator) -> tuple[list[int], int]:
@@ -52,25 +54,26 @@ def convolution(
         w_shape = (1, *kernel, count) if depthwise else (count, *kernel, shape[3])
         taps = kernel[0] * kernel[1] * (1 if depthwise else shape[3])
         data = np.full(w_shape, -127) if extreme else rng.integers(-127, 128, w_shape)
-        scales = rng.uniform(0.005, 0.02, count).astype(np.float32).tolist()
-        x = m.tensor("x", shape, "int8", scale=0.05, zero_point=zero_points[0])
+        scales = [_power(scale, halves) for scale in rng.uniform(0.005, 0.02, count)]
+        x_scale = _power(0.05, halves)
+        x = m.tensor("x", shape, "int8", scale=x_scale, zero_point=zero_points[0])
         w = m.tensor("w", w_shape, "int8", scale=scales, zero_point=0, axis=3 if depthwise else 0, data=data.astype(np.int8))
         b = m.tensor(
             "b",
             (count,),
             "int32",
-            scale=[0.05 * scale for scale in scales],
+            scale=[x_scale * scale for scale in scales],
             zero_point=0,
             data=rng.integers(-3000, 3000, count).astype(np.int32),
         )
         scale = 0.05 * 0.0125 * 75 * 75 * np.sqrt(taps) / 50 / factor
-        y = m.tensor("y", out_shape, "int8", scale=scale, zero_point=zero_points[1])
+        y = m.tensor("y", out_shape, "int8", scale=_power(scale, halves), zero_point=zero_points[1])
         options = {"stride_h": stride[0], "stride_w": stride[1], "padding": padding, "fused_activation_function": activation}
         options |= {"dilation_h_factor": dilation[0], "dilation_w_factor": dilation[1]}
         options |= {"depth_multiplier": multiplier} if depthwise else {}
         read = x
         if pads:
-            read = m.tensor("padded", padded, "int8", scale=0.05, zero_point=zero_points[0])
+            read = m.tensor("padded", padded, "int8", scale=x_scale, zero_point=zero_points[0])
             amounts = np.array([[0, 0], [top, bottom], [left, right], [0, 0]], np.int32)
             m.operator("PAD", [x, m.constant(amounts)], [read], {})
         m.operator("DEPTHWISE_CONV_2D" if depthwise else "CONV_2D", [read, w, b] if bias else [read, w], [y], options)
@@ -84,13 +87,21 @@ def depthwise(shape: Sequence[int], multiplier: int = 1, kernel: Sequence[int] =
 
 
 def dense(
-    rows: int, depth: int, channels: int, *, zero_points: tuple[int, int] = (-3, 5), per_channel: bool = False, bias: bool = True
+    rows: int,
+    depth: int,
+    channels: int,
+    *,
+    zero_points: tuple[int, int] = (-3, 5),
+    per_channel: bool = False,
+    bias: bool = True,
+    halves: bool = False,
 ) -> Layer:
-    """FULLY_CONNECTED."""
+    """FULLY_CONNECTED. halves: as for `convolution`."""
 
     def add(m: ModelBuilder, rng: np.random.Generator) -> tuple[list[int], int]:
-        scales = rng.uniform(0.005, 0.02, channels if per_channel else 1).astype(np.float32).tolist()
-        x = m.tensor("x", (rows, depth), "int8", scale=0.05, zero_point=zero_points[0])
+        scales = [_power(scale, halves) for scale in rng.uniform(0.005, 0.02, channels if per_channel else 1)]
+        x_scale = _power(0.05, halves)
+        x = m.tensor("x", (rows, depth), "int8", scale=x_scale, zero_point=zero_points[0])
         w = m.tensor(
             "w",
             (channels, depth),
@@ -100,8 +111,9 @@ def dense(
             data=rng.integers(-127, 128, (channels, depth)).astype(np.int8),
         )
         data = rng.integers(-3000, 3000, channels).astype(np.int32)
-        b = m.tensor("b", (channels,), "int32", scale=[0.05 * scale for scale in scales], zero_point=0, data=data)
-        y = m.tensor("y", (rows, channels), "int8", scale=0.05 * 0.0125 * 110 * np.sqrt(depth), zero_point=zero_points[1])
+        b = m.tensor("b", (channels,), "int32", scale=[x_scale * scale for scale in scales], zero_point=0, data=data)
+        scale = _power(0.05 * 0.0125 * 110 * np.sqrt(depth), halves)
+        y = m.tensor("y", (rows, channels), "int8", scale=scale, zero_point=zero_points[1])
         m.operator("FULLY_CONNECTED", [x, w, b] if bias else [x, w], [y], {"fused_activation_function": "NONE"})
         return [x], y
 
@@ -150,6 +162,11 @@ def softmax(shape: Sequence[int], scale: float = 0.1, dtypes: tuple[str, str] = 
         return [x], y
 
     return add
+
+
+def _power(scale: float, wanted: bool) -> float:
+    """A scale; wanted: the nearest power of two."""
+    return float(2.0 ** np.round(np.log2(scale))) if wanted else float(np.float32(scale))
 
 
 def random_layer(rng: np.random.Generator) -> Layer:

@@ -51,21 +51,24 @@ CASES: dict[str, tuple[Layer, ...]] = {
         *(convolution((1, 4, 4, 3), 4, (3, 3), zero_points=pair) for pair in ((-128, -128), (127, 127), (-1, 0))),
         convolution((1, 4, 4, 3), 4, (2, 2), factor=200.0),
         convolution((1, 3, 3, 4), 3, (3, 3), extreme=True),
+        convolution((1, 20, 20, 1), 8, (2, 2), bias=False, halves=True),
         *(convolution((1, 3, 4, 5), 4, (3, 2), (2, 1), "VALID", pads=pads) for pads in ((2, 0, 1, 1), (0, 1, 1, 0))),
     ),
     "xa_nn_conv2d_pointwise_per_chan_sym8sxasym8s": (
         *(convolution((1, 4, 4, 8), 8), convolution((1, 4, 4, 7), 5), convolution((3, 3, 3, 5), 9), convolution((1, 1, 1, 17), 3)),
         *(dense(3, 33, 9), dense(2, 10, 4, per_channel=True), dense(1, 12, 5, per_channel=True, bias=False)),
+        convolution((1, 20, 20, 2), 8, bias=False, halves=True),
     ),
     "xa_nn_conv2d_depthwise_per_chan_sym8sxasym8s": (
         *(depthwise((1, 5, 5, 4)), depthwise((1, 5, 5, 3), 1, (3, 3), (2, 2)), depthwise((1, 5, 5, 8), 1, (3, 3), (1, 1), "VALID")),
         *(depthwise((1, 6, 6, 5), 1, (5, 5)), depthwise((1, 4, 4, 2), 3), depthwise((2, 4, 4, 6)), depthwise((1, 5, 5, 1), 9)),
         *(depthwise((1, 3, 3, 17)), depthwise((1, 3, 3, 9), zero_points=(-128, 127)), depthwise((1, 3, 3, 4), extreme=True)),
-        depthwise((1, 3, 3, 5), bias=False),
+        *(depthwise((1, 3, 3, 5), bias=False), depthwise((1, 16, 16, 12), 1, (2, 1), bias=False, halves=True)),
     ),
     "xa_nn_fully_connected_sym8sxasym8s_asym8s": (
         *(dense(1, 16, 8), dense(1, 7, 5), dense(1, 5, 1), dense(1, 15, 3, bias=False)),
         *(dense(1, 64, 10, zero_points=(-128, -128)), dense(1, 200, 13, zero_points=(127, 127))),
+        dense(1, 4, 3000, bias=False, halves=True),
     ),
     "xa_nn_avgpool_8": (
         *(pool("AVERAGE_POOL_2D", (1, 6, 6, 4), (2, 2), (2, 2)), pool("AVERAGE_POOL_2D", (1, 5, 5, 19), (3, 3), (2, 1))),
@@ -80,12 +83,15 @@ CASES: dict[str, tuple[Layer, ...]] = {
     ),
     "xa_nn_elm_add_asym8sxasym8s_asym8s": (
         *(binary("ADD", (1, 3, 3, 7)), binary("ADD", (4,), zero_points=(-128, 127, -128))),
-        binary("ADD", (1, 37), scales=(0.3, 0.001, 0.3)),
+        *(binary("ADD", (1, 37), scales=(0.3, 0.001, 0.3)), binary("ADD", (1, 900), scales=(0.5, 0.25, 1.0))),
     ),
-    "xa_nn_elm_sub_asym8sxasym8s_asym8s": (binary("SUB", (1, 3, 3, 7)), binary("SUB", (4,), zero_points=(-128, 127, -128))),
+    "xa_nn_elm_sub_asym8sxasym8s_asym8s": (
+        *(binary("SUB", (1, 3, 3, 7)), binary("SUB", (4,), zero_points=(-128, 127, -128))),
+        binary("SUB", (1, 900), scales=(0.5, 0.25, 1.0)),
+    ),
     "xa_nn_elm_mul_asym8sxasym8s_asym8s": (
         *(binary("MUL", (1, 3, 3, 7)), binary("MUL", (5,), zero_points=(-128, 127, 0))),
-        binary("MUL", (9,), scales=(0.05, 0.07, 0.0001)),
+        *(binary("MUL", (9,), scales=(0.05, 0.07, 0.0001)), binary("MUL", (1, 900), scales=(0.5, 0.5, 4.0))),
     ),
     "xa_nn_vec_softmax_asym8s_asym8s": (
         *(softmax((1, 10)), softmax((3, 12), 0.01), softmax((2, 7), 1.0), softmax((1, 511), 0.05), softmax((1, 1))),
