@@ -7,10 +7,10 @@ WORKERS ?= auto
 N ?= 10000
 SEED ?= 0
 .DEFAULT_GOAL := help
-.PHONY: help demo test check golden sweep fuzz bench renode docs format clean system
+.PHONY: help demo test test-docs check golden sweep fuzz bench renode docs format clean system
 
 help: ## This list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 $(VENV)/.made:
 	@./tests/setup.sh venv $(PYTHON) $(VENV)
@@ -35,6 +35,9 @@ demo: $(VENV)/.demo ## Bundle a digit classifier for a Cortex-M4 and run it in t
 
 test: $(VENV)/.test system ## Install what the tests need and run them all (large sweeps sampled)
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+
+test-docs: $(VENV)/.test system ## Run every command of README.md, docs/ and --help
+	@AOT_SWEEP=1 $(BIN)/python -m pytest -n $(WORKERS) tests/documentation
 
 check: $(VENV)/.test ## Lint, format, types and the fast tests: before every commit
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/pyright && $(BIN)/python -m pytest -n $(WORKERS) -m "not slow" tests/graph tests/lower tests/cli tests/golden tests/test_architecture.py

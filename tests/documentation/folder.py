@@ -1,0 +1,43 @@
+"""The folder in which a reader of the documentation types: the files that its commands name.
+
+Enters: an empty folder, a page. Leaves: the folder with models and data of the project's own. Invariant: no real model is needed.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+
+from tests.builder import ModelBuilder
+from tests.shared import ROOT
+
+_BUNDLES = ROOT / "bundles"
+_APPLICATION = """#include "model.h"
+static uint8_t workspace[MODEL_WORKSPACE_SIZE] __attribute__((aligned(MODEL_WORKSPACE_ALIGN)));
+int main(void) {
+    static int8_t input[MODEL_INPUT_0_SIZE], output[MODEL_OUTPUT_0_SIZE];
+    return model_run(input, output, workspace);
+}
+"""
+
+
+def furnish(folder: Path, page: str) -> None:
+    """Put into the folder what the commands of a page expect to find."""
+    for name, sample in {"model": "digits", "wake": "sine", "speech": "digits", "digits": "digits"}.items():
+        shutil.copy(_BUNDLES / sample / f"{sample}.tflite", folder / f"{name}.tflite")
+    shutil.copy(_BUNDLES / "digits" / "golden.npz", folder / "golden.npz")
+    with np.load(folder / "golden.npz") as golden:
+        np.savez(folder / "in.npz", in0=golden["in0_0"])
+    (folder / "app.c").write_text(_APPLICATION)
+    if page == "docs/custom.md":
+        (folder / "model.tflite").write_bytes(_shrinking())
+
+
+def _shrinking() -> bytes:
+    """A model of the custom operator of that page."""
+    m = ModelBuilder()
+    x, y = m.tensor("x", (1, 6), "float32"), m.tensor("y", (1, 6), "float32")
+    m.operator("CUSTOM", [x], [y], custom_code="HardShrink", custom_options=np.float32(0.5).tobytes())
+    return m.build([x], [y])

@@ -1,0 +1,86 @@
+"""Every command in the documentation runs: those of a page in their order, in one folder, as a reader would type them.
+
+Two pages by default; all with AOT_SWEEP=1, as `make test-docs` does.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.documentation.folder import furnish
+from tests.documentation.pages import PAGES, Script, fences, scripts
+from tests.shared import ROOT
+
+SCRIPTS = scripts()
+WITH_SCRIPTS = tuple(dict.fromkeys(script.page for script in SCRIPTS))
+SAMPLE = ("README.md", "aot bundle --help")
+NOT_RUN = {
+    "make ": "it is for the repository's own folder; tests/bundles run what it runs",
+    "xt-clang": "Cadence's compiler is not free",
+    "aot verify model.tflite --cpu cortex-m4 --kernels library": "tests/backends/test_library.py runs it where CMSIS-NN is",
+    "aot profile model.tflite --cpu cortex-m4 --kernels library": "tests/backends/test_library.py runs it where CMSIS-NN is",
+}
+"""Lines that are left out, by how they begin, and why."""
+
+
+def test_every_fence_says_what_it_holds() -> None:
+    """Else a command could be left out unnoticed: `sh` what is to be typed, `text` what is printed."""
+    bare = [f"{page}:{line}" for page in PAGES for line, mark, _ in fences(page) if not mark]
+    assert not bare
+    typed = [
+        f"{page}:{line}" for page in PAGES for line, mark, content in fences(page) if mark != "sh" and content.startswith("aot ")
+    ]
+    assert not typed, "commands stand in fences marked sh"
+
+
+def test_what_is_left_out_is_there() -> None:
+    lines = [line.strip() for script in SCRIPTS for line in script.text.splitlines()]
+    assert not [begin for begin in NOT_RUN if not any(line.startswith(begin) for line in lines)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", WITH_SCRIPTS if os.environ.get("AOT_SWEEP") else SAMPLE)
+def test_commands_of(page: str, tmp_path: Path) -> None:
+    furnish(tmp_path, page)
+    for script in SCRIPTS:
+        if script.page == page:
+            _type(script, tmp_path)
+
+
+def _type(script: Script, folder: Path) -> None:
+    """Run the lines of a script that can be run here, the others with a printed reason."""
+    lines: list[str] = []
+    for line in script.text.splitlines():
+        why = next((why for begin, why in NOT_RUN.items() if line.strip().startswith(begin)), None)
+        if why:
+            print(f"{script.where}: left out, for {why}: {line.strip()}")
+        else:
+            lines.append(line)
+    done = subprocess.run(
+        ["bash", "-e", "-u", "-o", "pipefail", "-c", "\n".join(lines)],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        env=_environment(folder),
+    )
+    assert done.returncode == 0, f"{script.where}\n{script.text}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
+
+
+def _environment(folder: Path) -> dict[str, str]:
+    """With the `aot` of these sources, and the interpreter that runs the tests, first on the path."""
+    tools = folder / ".tools"
+    if not tools.exists():
+        tools.mkdir()
+        (tools / "aot").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m aot "$@"\n')
+        (tools / "aot").chmod(0o755)
+        python = shutil.which(sys.executable) or sys.executable
+        (tools / "python").write_text(f'#!/bin/sh\nexec "{python}" "$@"\n')
+        (tools / "python").chmod(0o755)
+    path = os.pathsep.join((str(tools), os.environ.get("PATH", "")))
+    return {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT), "HOME": str(folder)}
