@@ -34,6 +34,14 @@ def input_arrays(entry: Entry, arrays: Mapping[str, np.ndarray], where: str) -> 
     return [_matching(port, f"in{i}{suffix}", arrays, where) for i, port in enumerate(entry.inputs)]
 
 
+def class_of(entry: Entry, arrays: Mapping[str, np.ndarray], where: str) -> int | None:
+    """The largest element of the first output in run 0, by its number; None if the file has no output."""
+    key = next((each for each in ("out0_0", "out0") if each in arrays), None)
+    if key is None or not entry.outputs:
+        return None
+    return int(np.argmax(_matching(entry.outputs[0], key, arrays, where)))
+
+
 def golden_samples(entry: Entry, arrays: Mapping[str, np.ndarray], where: str) -> tuple[str, list[Sample]]:
     """(oracle, samples) of a golden file; a plain file with `in{i}` and `out{i}` is one sample."""
     meta = _meta(arrays, where)

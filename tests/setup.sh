@@ -1,7 +1,7 @@
 #!/bin/sh
 # What make needs from the system.
 #   setup.sh venv PYTHON FOLDER   make a virtual environment (installs Debian's python3-venv where it is missing)
-#   setup.sh system               install the Debian packages that the tests use: emulators, a cross compiler, a compiler for QEMU's plugin
+#   setup.sh system               install the Debian packages that the tests use: emulators, cross compilers, a compiler for QEMU's plugin, CMake
 # Packages are installed as root or through sudo; where neither can be had, it says what to install.
 set -eu
 
@@ -40,6 +40,8 @@ system)
     command -v gcc >/dev/null || missing="$missing gcc libc6-dev"
     command -v arm-none-eabi-gcc >/dev/null || missing="$missing gcc-arm-none-eabi"
     command -v xtensa-lx106-elf-gcc >/dev/null || missing="$missing gcc-xtensa-lx106"
+    command -v cmake >/dev/null || missing="$missing cmake"
+    command -v ninja >/dev/null || missing="$missing ninja-build"
     # A missing emulator or compiler is no failure: the tests that need it skip and say so.
     [ -z "$missing" ] || install $missing || echo "setup: going on without: the tests that need them will skip" >&2
     ;;

@@ -46,8 +46,9 @@ def files(bundle: Bundle) -> dict[str, bytes]:
     return contents
 
 
-def _render(template: str, bundle: Bundle) -> str:
-    environment = Environment(
+def environment() -> Environment:
+    """How the templates in `aot/templates` are read; what they do not know is an error."""
+    return Environment(
         loader=PackageLoader("aot"),
         trim_blocks=True,
         lstrip_blocks=True,
@@ -55,6 +56,9 @@ def _render(template: str, bundle: Bundle) -> str:
         keep_trailing_newline=True,
         autoescape=False,
     )
+
+
+def _render(template: str, bundle: Bundle) -> str:
     models = [
         (
             model,
@@ -64,7 +68,7 @@ def _render(template: str, bundle: Bundle) -> str:
         for model in bundle.parts
     ]
     checks = [check for ability, *check in _CPU_CHECKS if ability in bundle.target.has]
-    template_ = environment.get_template(template)
+    template_ = environment().get_template(template)
     load = (
         ()
         if bundle.load is None

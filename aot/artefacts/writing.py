@@ -1,6 +1,7 @@
-"""Puts a bundle's files into a folder.
+"""Puts a bundle's files, and those of its packages, into a folder.
 
-Enters: a Bundle and a folder. Leaves: the paths written. Invariant: all files appear, or none: a failure leaves nothing behind.
+Enters: a Bundle, further files by path, and a folder. Leaves: the paths written.
+Invariant: all files appear, or none: a failure leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 from aot.artefacts.contents import files
@@ -15,13 +17,18 @@ from aot.bundle import Bundle
 from aot.errors import CompileError
 
 
-def write(bundle: Bundle, folder: str | os.PathLike[str]) -> tuple[Path, ...]:
-    """Write the bundle's files into `folder` (made if absent). Returns their paths. CompileError if that can't be done."""
+def write(bundle: Bundle, folder: str | os.PathLike[str], further: Mapping[str, bytes] | None = None) -> tuple[Path, ...]:
+    """Write the bundle's files, and those further ones, whose paths may have folders, into `folder` (made if absent). Returns their paths.
+    CompileError if that can't be done."""
     target = Path(folder)
-    made = _missing_parents(target)
+    contents = files(bundle) | dict(further or {})
+    inside = {(target / name).parent for name in contents}
+    missing = {path for each in inside for path in _missing_parents(each)}
+    made = sorted(missing, key=lambda path: len(path.parts), reverse=True)
     try:
-        target.mkdir(parents=True, exist_ok=True)
-        return _write_all(target, files(bundle))
+        for each in sorted(inside | {target}):
+            each.mkdir(parents=True, exist_ok=True)
+        return _write_all(target, contents)
     except OSError as error:
         for path in made:
             with contextlib.suppress(OSError):
@@ -31,7 +38,7 @@ def write(bundle: Bundle, folder: str | os.PathLike[str]) -> tuple[Path, ...]:
 
 
 def _missing_parents(folder: Path) -> list[Path]:
-    """The folders that writing will have to make, innermost first."""
+    """The folders around a file that writing will have to make, innermost first."""
     return [path for path in (folder, *folder.parents) if not path.exists()]
 
 
@@ -40,7 +47,7 @@ def _write_all(folder: Path, contents: dict[str, bytes]) -> tuple[Path, ...]:
     pending: list[tuple[str, Path]] = []
     try:
         for name, content in contents.items():
-            handle, temporary = tempfile.mkstemp(prefix=".aot-", dir=folder)
+            handle, temporary = tempfile.mkstemp(prefix=".aot-", dir=(folder / name).parent)
             pending.append((temporary, folder / name))
             with os.fdopen(handle, "wb") as stream:
                 stream.write(content)

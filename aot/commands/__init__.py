@@ -6,5 +6,6 @@ from aot.commands.listing import ops, targets
 from aot.commands.profile import profile_command
 from aot.commands.run import run
 from aot.commands.verify import verify_command
+from aot.commands.where import where
 
-COMMANDS = (bundle, run, verify_command, profile_command, inspect, ops, targets)
+COMMANDS = (bundle, run, verify_command, profile_command, inspect, ops, targets, where)

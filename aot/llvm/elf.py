@@ -40,6 +40,12 @@ def undefined(code: bytes) -> tuple[str, ...]:
     return tuple(sorted({symbol.name for symbol in symbols if symbol["st_shndx"] == "SHN_UNDEF" and symbol.name}))
 
 
+def exported(code: bytes) -> tuple[str, ...]:
+    """Names of the global symbols that the file defines, in its order."""
+    found = (symbol for symbol in _symbols(opened(code)) if symbol["st_info"]["bind"] == "STB_GLOBAL")
+    return tuple(symbol.name for symbol in found if symbol["st_shndx"] != "SHN_UNDEF" and symbol.name)
+
+
 def callers(code: bytes) -> dict[str, set[str]]:
     """For each function, the undefined symbols and the global functions that its code refers to."""
     file = opened(code)

@@ -1,0 +1,122 @@
+"""The packages as their build systems build them: firmware that prints the right class on QEMU, and that follows its model."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from aot.cli import run as aot
+from bundles import qemu
+from tests.integrations.firmware import AOT, BUNDLES, CPU, first_line, link, need, run
+
+MODEL = BUNDLES / "digits" / "digits.tflite"
+EXPECTED = BUNDLES / "digits" / "expected.txt"
+PROJECT = Path(__file__).parent / "project"
+
+
+def prints_what_it_should(elf: Path) -> bool:
+    need("qemu-system-arm")
+    return not qemu.run(elf, "stm32f405", EXPECTED, show=lambda line: None)
+
+
+def newer(path: Path, than: Path) -> None:
+    """Make a file look changed after another."""
+    stamp = than.stat().st_mtime_ns + 1_000_000_000
+    os.utime(path, ns=(stamp, stamp))
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """A copy of the model that may be changed."""
+    return Path(shutil.copy(MODEL, tmp_path / "the model.tflite"))
+
+
+PROJECTS = [("Ninja", "ninja", "cmsis-nn", "object"), ("Unix Makefiles", "make", "generic", "c")]
+
+
+@pytest.mark.parametrize(("generator", "tool", "backend", "emit"), PROJECTS if os.environ.get("AOT_SWEEP") else PROJECTS[:1])
+def test_cmake_builds_the_firmware_and_follows_the_model(
+    tmp_path: Path, model: Path, generator: str, tool: str, backend: str, emit: str
+) -> None:
+    need("cmake", tool, "arm-none-eabi-gcc")
+    package = run([*AOT, "where", "cmake"], tmp_path).strip()
+    settings = {
+        "CMAKE_SYSTEM_NAME": "Generic",
+        "CMAKE_TRY_COMPILE_TARGET_TYPE": "STATIC_LIBRARY",
+        "CMAKE_C_COMPILER": "arm-none-eabi-gcc",
+        "CMAKE_C_FLAGS": " ".join(CPU),
+        "aot_DIR": package,
+        "AOT_COMMAND": ";".join(AOT),
+        "BUNDLES": BUNDLES,
+        "MODEL": model,
+        "BACKEND": backend,
+        "EMIT": emit,
+    }
+    build = tmp_path / "build"
+    run(
+        ["cmake", "-G", generator, "-S", PROJECT, "-B", build, *(f"-D{name}={value}" for name, value in settings.items())], tmp_path
+    )
+    elf, header = build / "firmware.elf", build / "digits-bundle" / "digits.h"
+    run(["cmake", "--build", build], tmp_path)
+    assert prints_what_it_should(elf)
+    before = elf.stat().st_mtime_ns, header.stat().st_mtime_ns
+    assert "Compiling digits with aot" not in run(["cmake", "--build", build], tmp_path)
+    assert before == (elf.stat().st_mtime_ns, header.stat().st_mtime_ns)
+    newer(model, elf)
+    assert "Compiling digits with aot" in run(["cmake", "--build", build], tmp_path)
+    assert elf.stat().st_mtime_ns > before[0] and header.stat().st_mtime_ns > before[1]
+
+
+def test_make_builds_the_firmware_and_follows_the_model(tmp_path: Path) -> None:
+    need("make", "arm-none-eabi-gcc")
+    model = Path(shutil.copy(MODEL, tmp_path / "model.tflite"))
+    fragment = run([*AOT, "where", "make"], tmp_path).strip()
+    command = [
+        "make",
+        "-f",
+        PROJECT / "Makefile",
+        f"AOT={shlex.join(AOT)}",
+        f"AOT_MK_FILE={fragment}",
+        f"BUNDLES={BUNDLES}",
+        f"MODEL={model}",
+    ]
+    run(command, tmp_path)
+    elf = tmp_path / "firmware.elf"
+    assert prints_what_it_should(elf)
+    assert "aot bundle" not in run(command, tmp_path)
+    newer(model, elf)
+    before = elf.stat().st_mtime_ns
+    assert "aot bundle" in run(command, tmp_path)
+    assert elf.stat().st_mtime_ns > before
+
+
+@pytest.fixture(scope="module")
+def seven(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Packages of every kind, whose sample is the picture of a 7; flags are what their build systems make of the packages."""
+    folder = tmp_path_factory.mktemp("packages")
+    golden = np.load(BUNDLES / "digits" / "golden.npz")
+    np.savez(folder / "seven.npz", in0=golden["in0_7"], out0=golden["out0_7"])
+    kinds = [f"--package={kind}" for kind in ("zephyr", "arduino", "platformio", "cmsis-pack")]
+    assert aot(["bundle", str(MODEL), "--cpu", "cortex-m4", *kinds, "--sample", str(folder / "seven.npz"), "-o", str(folder)]) == 0
+    return folder
+
+
+CASES = {
+    "zephyr": (["samples/digits/src/main.c", "samples/digits/src/digits_sample.c"], ["-Iinclude", "-Llib", "-ldigits"]),
+    "arduino": (["examples/digits/digits.ino", "examples/digits/digits_sample.c"], ["-Isrc", "-Lsrc/cortex-m4", "-ldigits"]),
+    "platformio": (["examples/digits/main.c", "examples/digits/digits_sample.c"], ["-Iinclude", "-Llib/cortex-m4", "-ldigits"]),
+}
+
+
+@pytest.mark.parametrize("kind", CASES)
+def test_sample_prints_the_right_class(tmp_path: Path, seven: Path, kind: str) -> None:
+    need("arm-none-eabi-gcc")
+    package = seven / f"digits-{kind}"
+    sources, flags = CASES[kind]
+    within = [f"{flag[:2]}{package / flag[2:]}" if flag.startswith(("-I", "-L")) else flag for flag in flags]
+    assert first_line(link(tmp_path, [package / source for source in sources], within)) == "digits: class 7"
