@@ -205,6 +205,17 @@ def test_the_reference_averages(reference: ctypes.CDLL) -> None:
             assert made[0] == int(np.sign(total)) * ((2 * abs(total) + count) // (2 * count))
 
 
+@pytest.mark.parametrize(("sign", "end"), [(1, 127), (-1, -128)])
+def test_the_reference_saturates(sign: int, end: int, reference: ctypes.CDLL) -> None:
+    """Sums beyond int32 (no layer that is called has any) and what is shifted left out of it stay at its ends."""
+    given, weights, made = np.full(4, 127, np.int8), np.full(4, 127 * sign, np.int8), np.zeros(1, np.int8)
+    for bias, shift in ((arithmetic.INT32_MAX * sign, 0), (sign << 30, 1), (sign << 20, 12)):
+        biases = np.array([bias], np.int32)
+        pointers = [ctypes.c_void_p(each.ctypes.data) for each in (made, weights, given, biases)]
+        assert reference.xa_nn_fully_connected_sym8sxasym8s_asym8s(*pointers, 4, 1, 0, 1 << 30, shift, 0) == 0
+        assert made[0] == end
+
+
 def test_reciprocals_that_the_library_rounds_otherwise() -> None:
     """Products that round halves away from zero: unlike gemmlowp's at the fractions named, and not around them."""
 
