@@ -27,9 +27,14 @@ def furnish(folder: Path, page: str) -> None:
     """Put into the folder what the commands of a page expect to find."""
     for name, sample in {"model": "digits", "wake": "sine", "speech": "digits", "digits": "digits"}.items():
         shutil.copy(_BUNDLES / sample / f"{sample}.tflite", folder / f"{name}.tflite")
+    shutil.copytree(_BUNDLES, folder / "bundles", ignore=shutil.ignore_patterns("__pycache__", "build"))
     shutil.copy(_BUNDLES / "digits" / "golden.npz", folder / "golden.npz")
+    (folder / "images").mkdir()
     with np.load(folder / "golden.npz") as golden:
         np.savez(folder / "in.npz", in0=golden["in0_0"])
+        np.savetxt(folder / "labels.txt", golden["labels"], "%d")
+        for number in range(len(golden["labels"])):
+            np.save(folder / "images" / f"{number:02}.npy", golden[f"in0_{number}"])
     (folder / "app.c").write_text(_APPLICATION)
     if page == "docs/custom.md":
         (folder / "model.tflite").write_bytes(_shrinking())

@@ -41,12 +41,16 @@ def fences(page: str) -> list[tuple[int, str, str]]:
     return [(text.count("\n", 0, found.start()) + 1, found[2].strip(), found[3]) for found in _FENCE.finditer(text)]
 
 
+def outside_fences(page: str) -> str:
+    """A page's text, each fenced block an equal number of empty lines."""
+    return _FENCE.sub(lambda block: "\n" * block[0].count("\n"), (ROOT / page).read_text())
+
+
 def scripts() -> tuple[Script, ...]:
     """Everything that is there to be typed, each text once a page."""
     found: dict[tuple[str, str], Script] = {}
     for page in PAGES:
-        text = (ROOT / page).read_text()
-        plain = _FENCE.sub(lambda block: "\n" * block[0].count("\n"), text)
+        plain = outside_fences(page)
         every = [(line, content) for line, mark, content in fences(page) if mark == "sh"]
         every += [
             (plain.count("\n", 0, inline.start()) + 1, _with_model(inline[1]))

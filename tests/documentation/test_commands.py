@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.documentation.folder import furnish
-from tests.documentation.pages import PAGES, Script, fences, scripts
+from tests.documentation.pages import PAGES, Script, fences, outside_fences, scripts
 from tests.shared import ROOT
 
 SCRIPTS = scripts()
@@ -24,6 +24,7 @@ NOT_RUN = {
     "make ": "it is for the repository's own folder; tests/bundles run what it runs",
     "xt-clang": "Cadence's compiler is not free",
     "aot verify model.tflite --cpu cortex-m4 --kernels library": "tests/backends/test_library.py runs it where CMSIS-NN is",
+    "aot run model.tflite --cpu cortex-m4 --kernels library": "tests/backends/test_library.py runs it where CMSIS-NN is",
     "aot profile model.tflite --cpu cortex-m4 --kernels library": "tests/backends/test_library.py runs it where CMSIS-NN is",
 }
 """Lines that are left out, by how they begin, and why."""
@@ -37,6 +38,8 @@ def test_every_fence_says_what_it_holds() -> None:
         f"{page}:{line}" for page in PAGES for line, mark, content in fences(page) if mark != "sh" and content.startswith("aot ")
     ]
     assert not typed, "commands stand in fences marked sh"
+    indented = [f"{page}: {line}" for page in PAGES for line in outside_fences(page).splitlines() if line.startswith("    aot ")]
+    assert not indented, "commands stand in fences marked sh"
 
 
 def test_what_is_left_out_is_there() -> None:
