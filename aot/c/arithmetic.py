@@ -223,6 +223,8 @@ def _divide(op: str, a: Text, b: Text, bits: int) -> Text:
 def compare(op: str, a: Text, b: Text) -> Text:
     """`icmp`."""
     sign = _COMPARE[op.removeprefix("s").removeprefix("u")] if op not in ("eq", "ne") else _COMPARE[op]
+    if pointer(a).text == pointer(b).text:
+        return literal(int(sign in ("==", "<=", ">=")), BOOL)
     if a.type.kind == "pointer":
         return _compare_pointers(sign, a, b)
     if a.type.kind == "bool":

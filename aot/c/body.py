@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
 from aot.c.texts import CType
@@ -37,6 +37,14 @@ class Assignment:
     variable: Variable
     value: str
     declares: bool
+
+    def text(self) -> str:
+        declares = self.declares and not self.variable.hoisted
+        if not declares:
+            return _updated(self.variable.name, self.value) if self.value else ""
+        if not self.value:
+            return f"{self.variable.type.declare(self.variable.name)};"
+        return f"{self.variable.type.declare(self.variable.name, const=self.variable.fixed)} = {self.value};"
 
 
 @dataclass(frozen=True)
@@ -86,25 +94,33 @@ class Body:
         self.items.append(Assignment(variable, value, first))
 
     def prune(self) -> None:
-        """Leave out variables that nothing names: what they are for turned out to be a number."""
+        """Leave out variables that only their own assignments name: what they are for turned out to be a number, or to be read by nobody."""
         while True:
             named = Counter(word for line in self.lines() for word in _WORD.findall(line))
-            if not self._prune(named):
+            for each in self._assignments():
+                named.subtract(word for word in _WORD.findall(each.text()) if word == each.variable.name)
+            unread = {each.variable for each in self._assignments() if not named[each.variable.name]}
+            if not unread:
                 return
+            self._drop(unread)
 
-    def _prune(self, named: Counter[str]) -> bool:
-        changed = False
+    def _assignments(self) -> Iterator[Assignment]:
+        for item in self.items:
+            if isinstance(item, Nested):
+                yield from item.body._assignments()
+            elif isinstance(item, Assignment):
+                yield item
+
+    def _drop(self, unread: Collection[Variable]) -> None:
         kept: list[str | Assignment | Nested | Label] = []
         for item in self.items:
             if isinstance(item, Nested):
-                changed |= item.body._prune(named)
-            if isinstance(item, Assignment) and item.variable.fixed and named[item.variable.name] == 1:
-                changed = True
-                kept += [] if item.variable.pure else [f"{item.value};"]
-            else:
+                item.body._drop(unread)
+            if not isinstance(item, Assignment) or item.variable not in unread:
                 kept.append(item)
+            elif not item.variable.pure:
+                kept.append(f"{item.value};")
         self.items = kept
-        return changed
 
     def lines(self, depth: int = 1) -> Iterator[str]:
         """The statements, indented."""
@@ -114,8 +130,8 @@ class Body:
                     yield f"{INDENT * depth}{item}"
                 case Label(name):
                     yield f"{INDENT * (depth - 1)}{name}:;"
-                case Assignment(variable, value, declares):
-                    if text := _assignment(variable, value, declares and not variable.hoisted):
+                case Assignment():
+                    if text := item.text():
                         yield f"{INDENT * depth}{text}"
                 case Nested(head, body):
                     yield f"{INDENT * depth}{head} {{"
@@ -146,11 +162,3 @@ def _wrapped(text: str) -> bool:
         if not depth:
             return position == len(text) - 1 and text.startswith("(")
     return False
-
-
-def _assignment(variable: Variable, value: str, declares: bool) -> str:
-    if not declares:
-        return _updated(variable.name, value) if value else ""
-    if not value:
-        return f"{variable.type.declare(variable.name)};"
-    return f"{variable.type.declare(variable.name, const=variable.fixed)} = {value};"

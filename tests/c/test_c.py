@@ -23,6 +23,7 @@ from aot.run.compiled import write_sources
 from aot.samples import random_inputs
 from aot.verify import differences
 from tests.c.program import SANITIZERS, WARNINGS, Program, compilers
+from tests.differential.net import Fill, Net, Node, Tensor
 from tests.differential.strategies import graphs, single, supported
 from tests.differential.table import CASES
 from tests.llvm.test_calls import between_layers, compiled
@@ -101,6 +102,40 @@ def test_real_models(path: str, name: str, tmp_path: Path) -> None:
         assert state == (held or b"")
         for one, expected in zip(got, wanted.outputs, strict=True):
             assert np.array_equal(one, expected, equal_nan=expected.dtype.kind == "f")
+
+
+IMAGE = Tensor((1, 26, 20, 1), scale=0.1, zero_point=127)
+WINDOW = {"padding": "SAME", "stride_h": 1, "stride_w": 1, "fused_activation_function": "NONE"}
+WARNED = {
+    "a number compared with itself": Net(
+        (IMAGE, Tensor((1, 1, 1, 1), scale=0.02, data=[[[[77]]]]), IMAGE, IMAGE),
+        (
+            Node("CONV_2D", (0, 1), (2,), options={**WINDOW, "dilation_h_factor": 1, "dilation_w_factor": 1}),
+            Node("MINIMUM", (2, 2), (3,), options={}),
+        ),
+        (0,),
+        (3,),
+    ),
+    "an input that steps pass by, since what is made of it does not depend on it": Net(
+        (IMAGE, Tensor((1,), scale=0.05, data=Fill(502)), IMAGE, IMAGE),
+        (
+            Node("ADD", (0, 1), (2,), options={"fused_activation_function": "RELU"}),
+            Node("AVERAGE_POOL_2D", (2,), (3,), options={**WINDOW, "filter_height": 3, "filter_width": 5}),
+        ),
+        (0,),
+        (3,),
+    ),
+}
+"""What a compiler has warned of."""
+
+
+@pytest.mark.parametrize("name", COMPILERS)
+@pytest.mark.parametrize("what", WARNED)
+def test_no_warning(what: str, name: str, tmp_path: Path) -> None:
+    path = tmp_path / "net.tflite"
+    path.write_bytes(WARNED[what].build())
+    made, inputs = program(path, tmp_path, name, optimize="ram"), WARNED[what].arrays()
+    assert not differences(interpreted(read_model(path.read_bytes(), path.name, OPERATORS).main, inputs), made.run(inputs)[0])
 
 
 def operators() -> list[str]:
