@@ -32,6 +32,7 @@ def furnish(folder: Path, page: str) -> None:
     (folder / "images").mkdir()
     with np.load(folder / "golden.npz") as golden:
         np.savez(folder / "in.npz", in0=golden["in0_0"])
+        golden["in0_0"].tofile(folder / "input.bin")
         np.savetxt(folder / "labels.txt", golden["labels"], "%d")
         for number in range(len(golden["labels"])):
             np.save(folder / "images" / f"{number:02}.npy", golden[f"in0_{number}"])

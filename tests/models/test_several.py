@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import os
 import shutil
 import subprocess
 from collections.abc import Sequence
@@ -26,6 +28,13 @@ from tests.shared import model as real_model
 
 Q = {"scale": 0.05, "zero_point": -3}
 TURNS = 100
+SWEEP = bool(os.environ.get("AOT_SWEEP"))
+WAYS = list(
+    itertools.product(
+        ({}, {"weights": "separate"}, {"optimize": "ram"}), (None, "cortex-m4", "cortex-m0plus"), ("caller", "workspace")
+    )
+)
+"""More options, CPU, inputs and outputs; half of them by default."""
 
 
 def images(size: int, classes: int = 0, seed: int = 0) -> bytes:
@@ -108,16 +117,16 @@ def in_turn(bundle: aot.Bundle, paths: Sequence[Path], turns: int = TURNS) -> No
     caller.check()
 
 
-@pytest.mark.parametrize("io", ["caller", "workspace"])
-@pytest.mark.parametrize("cpu", [None, "cortex-m4", "cortex-m0plus"])
-@pytest.mark.parametrize("more", [{}, {"weights": "separate"}, {"optimize": "ram"}], ids=str)
-def test_models_called_in_turn_in_one_workspace(folder: Path, cpu: str | None, io: str, more: dict[str, str]) -> None:
+@pytest.mark.parametrize(
+    ("more", "cpu", "io"), WAYS if SWEEP else [way for number, way in enumerate(WAYS) if number % 4 in (0, 3)], ids=str
+)
+def test_models_called_in_turn_in_one_workspace(folder: Path, more: dict[str, str], cpu: str | None, io: str) -> None:
     bundle = several(folder, "eye", "count", "scan", cpu=cpu, io=io, share_workspace=True, **more)
     assert bundle.workspace_nbytes == max(part.workspace_nbytes for part in bundle.models)
     in_turn(bundle, [folder / f"{name}.tflite" for name in ("eye", "count", "scan")])
 
 
-@pytest.mark.parametrize("io", ["caller", "workspace"])
+@pytest.mark.parametrize("io", ["caller", "workspace"] if SWEEP else ["workspace"])
 def test_real_models_in_turn(io: Io) -> None:
     paths = [real_model("KWS"), real_model("AD")]
     in_turn(aot.compile(paths, "cortex-m4", options=aot.Options(io=io, share_workspace=True)), paths, TURNS)

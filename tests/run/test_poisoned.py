@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import os
 from dataclasses import replace
 
 import numpy as np
@@ -21,6 +23,9 @@ from tests.shared import MODELS
 
 M4 = load_target("cortex-m4")
 NETWORKS = [MODELS / "mlperf_tiny" / f"{name}.tflite" for name in ("kws_ref_model", "pretrainedResnet_quant", "vww_96_int8")]
+RUNS = list(itertools.product(NETWORKS, ("caller", "workspace")))
+if not os.environ.get("AOT_SWEEP"):
+    RUNS = [(NETWORKS[0], "caller"), (NETWORKS[1], "workspace")]
 
 
 @pytest.mark.parametrize("io", ["caller", "workspace"])
@@ -53,8 +58,7 @@ def test_a_row_in_the_place_of_another_is_noticed(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("io", ["caller", "workspace"])
-@pytest.mark.parametrize("path", NETWORKS, ids=[path.stem for path in NETWORKS])
+@pytest.mark.parametrize(("path", "io"), RUNS, ids=lambda one: getattr(one, "stem", one))
 def test_real_networks(path, io) -> None:
     if not path.exists():
         pytest.skip("the real models are not beside the repository")
