@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from aot.errors import CompileError
 from aot.graph import tflite
-from aot.names import identifier, suggestion
+from aot.names import bundle_identifier, identifier, suggestion
 
 if TYPE_CHECKING:
     from aot.bundle import Bundle, Entry
@@ -42,14 +42,14 @@ def names_of(models: Sequence[Model], wanted: str | None) -> tuple[str, tuple[st
     """
     stems = tuple(identifier(Path(model.name).stem) for model in models)
     if len(models) == 1:
-        name = identifier(wanted or Path(models[0].name).stem)
+        name = bundle_identifier(wanted or Path(models[0].name).stem)
         return name, (name,)
     seen: set[str] = set()
     for stem in stems:
         if stem.lower() in seen:
             raise CompileError(f"two models would be called '{stem}' in one bundle", hint="their files need different names")
         seen.add(stem.lower())
-    return identifier(wanted or "_".join(stems)), stems
+    return bundle_identifier(wanted or "_".join(stems)), stems
 
 
 def require_distinct(name: str, symbols: Mapping[str, Sequence[str]], loads: bool = False) -> None:

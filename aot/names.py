@@ -22,6 +22,14 @@ _RESERVED = frozenset(
     int8_t int16_t int32_t int64_t uint8_t uint16_t uint32_t uint64_t errno linux unix i386
     """.split()
 )
+_HEADERS = frozenset(
+    """
+    alloca assert complex ctype endian errno features fenv float inttypes iso646 limits locale malloc math pthread sched setjmp signal
+    stdalign stdarg stdatomic stdbool stdckdint stddef stdint stdio stdlib stdnoreturn string strings tgmath threads time uchar unistd
+    wchar wctype
+    """.split()
+)
+"""Headers of C and of what its libraries include: with the bundle's folder among those of headers, one of its name would hide it."""
 _STANDARD = re.compile(r"_[A-Z]\w*|u?int\w*_t|U?INT\w*_(MIN|MAX|C|WIDTH)|(SIZE|PTRDIFF|WCHAR|WINT|SIG_ATOMIC)_(MIN|MAX)")
 """Names that C keeps for itself, and those of <stdint.h>, which the headers include."""
 _TAKEN = re.compile(
@@ -37,6 +45,12 @@ def identifier(text: str, fallback: str = "model") -> str:
     if not name:
         return fallback
     return f"{fallback}_{name}" if name[0].isdigit() or name in _RESERVED else name
+
+
+def bundle_identifier(text: str) -> str:
+    """`text` as the name of a bundle, whose files are NAME.h and others: a C identifier that no other header is called by."""
+    name = identifier(text)
+    return f"model_{name}" if name.lower() in _HEADERS else name
 
 
 def unique_identifiers(texts: Iterable[str], fallback: str, taken: Iterable[str] = ()) -> tuple[str, ...]:

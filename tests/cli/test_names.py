@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aot.errors import CompileError
-from aot.names import choose, close_names, identifier, listed, suggestion, unique_identifiers
+from aot.names import bundle_identifier, choose, close_names, identifier, listed, suggestion, unique_identifiers
 
 
 def test_examples() -> None:
@@ -19,6 +19,11 @@ def test_examples() -> None:
     assert unique_identifiers(["a", "A", "a"], "input") == ("a", "a_1", "a_2")
     assert unique_identifiers(["int8_t", "linux"], "input") == ("input_int8_t", "input_linux"), "types and macros of a C compiler"
     assert unique_identifiers(["Init", "init_1"], "signature", taken=("init",)) == ("init_1", "init_1_1")
+
+
+def test_no_bundle_hides_a_header() -> None:
+    assert bundle_identifier("stdint") == "model_stdint" and bundle_identifier("Time") == "model_Time"
+    assert bundle_identifier("timer") == "timer" and bundle_identifier("int") == "model_int"
 
 
 MANY = [f"name_{number}" for number in range(21)]
