@@ -6,11 +6,13 @@ BIN := $(VENV)/bin
 WORKERS ?= auto
 N ?= 10000
 SEED ?= 0
+FIRST ?= 0
+SECONDS ?= 60
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-docs check golden sweep fuzz bench renode docs format clean system
+.PHONY: help demo test test-docs check golden sweep fuzz fuzz-reader bench renode docs format clean system
 
 help: ## This list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 $(VENV)/.made:
 	@./tests/setup.sh venv $(PYTHON) $(VENV)
@@ -24,6 +26,7 @@ $(VENV)/.test: $(VENV)/.made pyproject.toml
 	@echo "installing aot and what its tests need into $(VENV) ..."
 	@$(BIN)/pip install --quiet --disable-pip-version-check -e '.[test]'
 	@$(BIN)/pip install --quiet --disable-pip-version-check -e '.[oracles]' || echo "the oracles (tflite-micro, ai-edge-litert) have no wheel for this machine: tests that compare with them will skip"
+	@$(BIN)/pip install --quiet --disable-pip-version-check --only-binary=atheris -e '.[fuzz]' || echo "atheris has no wheel for this machine: tests that need it will skip"
 	@touch $@
 
 $(VENV)/.bench: $(VENV)/.test
@@ -50,6 +53,9 @@ sweep: $(VENV)/.test system ## Every kernel x shape, whole (long)
 
 fuzz: $(VENV)/.test ## N=10000 fuzzed models: mutated files, others compared with TFLite Micro, nets by rows (SEED=0; long)
 	@$(BIN)/python tests/fuzz.py --cases $(N) --seed $(SEED)
+
+fuzz-reader: $(VENV)/.test ## N=10000 mutated files read or refused, then atheris for SECONDS=60 (FIRST=0: number of the first file)
+	@$(BIN)/python -m tests.hardening.fuzz_reader --cases $(N) --first $(FIRST) --seconds $(SECONDS)
 
 bench: $(VENV)/.bench system ## Count everything again: bench/*.json, docs/benchmarks.md, docs/workspaces.md (minutes)
 	@$(BIN)/python -m bench

@@ -182,10 +182,22 @@ def mutation(case: int) -> bytes:
         return data[:8] + rng.randbytes(rng.randrange(2000))
     if kind == 2:
         return _splice(data, rng)
-    edit = {3: _flip, 4: _move_field, 5: _move_vtable, 6: _change_field}.get(kind, _change_number)
     mutable = bytearray(data)
+    edit = _EDITS.get(kind, _change_number)
     for _ in range(rng.choice((1, 1, 1, 2, 4))):
         edit(mutable, rng.choice(tables(data)), rng)
+    return bytes(mutable)
+
+
+def aimed(data: bytes, rng: random.Random) -> bytes:
+    """Any file, changed at one of its tables, or at any byte if they can't be found."""
+    mutable = bytearray(data) or bytearray(8)
+    try:
+        edit, table = rng.choice((*_EDITS.values(), _change_number)), rng.choice(tables.__wrapped__(data))
+    except CompileError:
+        mutable[rng.randrange(len(mutable))] ^= 1 << rng.randrange(8)
+    else:
+        edit(mutable, table, rng)
     return bytes(mutable)
 
 
@@ -244,6 +256,9 @@ def _change_number(data: bytearray, table: Table, rng: random.Random) -> None:
         struct.pack_into("<i", data, at, number)
     if rng.random() < 0.1 and at + 4 <= len(data):
         struct.pack_into("<f", data, at, rng.choice((0.0, -1.0, 1e-38, 1e38, float("nan"), float("inf"))))
+
+
+_EDITS = {3: _flip, 4: _move_field, 5: _move_vtable, 6: _change_field}
 
 
 def outcome(data: bytes) -> str:
