@@ -50,7 +50,8 @@ def rectified(acc: Expr, _at: Sequence) -> Expr:
 
 
 def clamped(acc: Expr, _at: Sequence) -> Expr:
-    return Binary("min", Binary("max", acc, number(-0.5)), number(2.0))
+    """As a fused activation is written: the bound comes first."""
+    return Binary("min", number(0.75), Binary("max", acc, number(-0.5)))
 
 
 def residual(acc: Expr, at: Sequence) -> Expr:
@@ -185,8 +186,8 @@ def map_of(shape: Sequence[int], what: str) -> Program:
         case "add":
             others["z"] = tuple(shape)
             value = Binary("max", Binary("add", x, Load("z", at, FLOAT)), number(0.0))
-        case "relu6":
-            value = Binary("min", number(6.0), Binary("max", x, number(0.0)))
+        case "activation":
+            value = Binary("min", number(0.75), Binary("max", x, number(0.0)))
         case "clamp":
             value = Binary("min", Binary("max", x, number(-0.5)), number(0.25))
         case "rows":  # a number for each pixel

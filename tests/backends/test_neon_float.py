@@ -41,7 +41,7 @@ from tests.backends.float_layers import (
 )
 from tests.shared import model
 
-MAPS = ("add", "relu6", "clamp", "rows", "rescale", "channels", "select")
+MAPS = ("add", "activation", "clamp", "rows", "rescale", "channels", "select")
 CORES = ("cortex-a53", "cortex-a9")
 KERNEL_SIZES = ((1, 1), (1, 1), (3, 3), (3, 3), (5, 5), (1, 3), (3, 1), (2, 2), (7, 7), (4, 10))
 PADDINGS = ((0, 0, 0, 0), (0, 0, 0, 0), (1, 1, 1, 1), (0, 1, 0, 1), (2, 1, 0, 2), (3, 3, 3, 3))
