@@ -175,7 +175,8 @@ def _bitwise(op: str, a: Text, b: Text, bits: int) -> Text:
 
 
 def _shift(op: str, a: Text, b: Text, bits: int) -> Text:
-    count = b.number
+    amount = _count(b, bits)
+    count = amount.number
     if count == 0:
         return a
     x = _widened(a, bits, op == "ashr")
@@ -187,7 +188,8 @@ def _shift(op: str, a: Text, b: Text, bits: int) -> Text:
             times = literal(1 << count, integer(wide)).text
             return _narrow(ranged(f"{plain.at(UNARY)} * {times}", integer(wide), BINARY, low, high), bits)
         x = viewed(x, wide, False)
-    amount = _count(b, bits)
+    if wide == 64 and x.number is not None:  # its text may be a literal of int, whose type the shift would have
+        x = replace(x, text=f"({x.type.name}){x.at(UNARY)}", level=UNARY)
     if op == "shl":
         return _narrow(ranged(f"{x.at(UNARY)} << {amount.at(UNARY)}", x.type, BINARY), bits)
     low, high = (x.low >> count, x.high >> count) if count is not None else (min(x.low, 0), max(x.high, 0))
@@ -201,14 +203,17 @@ def _within(x: Text, count: int, bits: int) -> bool:
 
 def _count(b: Text, bits: int) -> Text:
     """A count that is less than `bits`: a larger one is poison."""
+    if b.number is not None:
+        return literal(b.number & (bits - 1), integer(32))
     if b.low >= 0 and b.high < bits:
-        return b if b.number is None else literal(b.number, integer(32))
+        return b
     x = _widened(b, bits, False) if bits >= 32 else _widened(b, bits)
     return ranged(f"{x.at(UNARY)} & {literal(bits - 1, x.type).text}", x.type, BINARY, 0, bits - 1)
 
 
 def _divide(op: str, a: Text, b: Text, bits: int) -> Text:
-    signed = op.startswith("s") or (a.low >= 0 and b.low >= 0 and a.type.signed)
+    most = integer(bits).limits[1]
+    signed = op.startswith("s") or (a.type.signed and min(a.low, b.low) >= 0 and max(a.high, b.high) <= most)
     x, y = (_widened(each, bits, signed) for each in (a, b))
     if x.number is not None and y.number:
         quotient = abs(x.number) // abs(y.number) * (1 if (x.number < 0) == (y.number < 0) else -1)
