@@ -9,7 +9,7 @@ SEED ?= 0
 FIRST ?= 0
 SECONDS ?= 60
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-docs check golden sweep fuzz fuzz-reader bench renode docs format clean system
+.PHONY: help demo test test-docs newcomer check golden sweep fuzz fuzz-reader bench renode docs format clean system
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -41,6 +41,9 @@ test: $(VENV)/.test system ## Install what the tests need and run them all (larg
 
 test-docs: $(VENV)/.test system ## Run every command of README.md, docs/ and --help
 	@AOT_SWEEP=1 $(BIN)/python -m pytest -n $(WORKERS) tests/documentation
+
+newcomer: $(VENV)/.test ## Type what docs/start.md says, in a fresh copy and an empty environment, and say how long it took
+	@$(BIN)/python -m tests.documentation.newcomer
 
 check: $(VENV)/.test ## Lint, format, types and the fast tests: before every commit
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/pyright && $(BIN)/python -m pytest -n $(WORKERS) -m "not slow" tests/graph tests/lower tests/cli tests/golden tests/test_architecture.py

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.documentation.folder import furnish
+from tests.documentation.newcomer import MOST_COMMANDS, commands
 from tests.documentation.pages import PAGES, Script, fences, outside_fences, scripts
 from tests.shared import ROOT
 
@@ -22,6 +23,9 @@ WITH_SCRIPTS = tuple(dict.fromkeys(script.page for script in SCRIPTS))
 SAMPLE = ("README.md", "aot bundle --help")
 NOT_RUN = {
     "make ": "it is for the repository's own folder; tests/bundles run what it runs",
+    "sudo ": "make newcomer tries it",
+    "python3 -m venv": "make newcomer tries it",
+    "venv/bin/": "make newcomer tries it",
     "xt-clang": "Cadence's compiler is not free",
     "aot verify model.tflite --cpu cortex-m4 --kernels library": "tests/backends/test_library.py runs it where CMSIS-NN is",
     "aot run model.tflite --cpu cortex-m4 --kernels library": "tests/backends/test_library.py runs it where CMSIS-NN is",
@@ -45,6 +49,10 @@ def test_every_fence_says_what_it_holds() -> None:
 def test_what_is_left_out_is_there() -> None:
     lines = [line.strip() for script in SCRIPTS for line in script.text.splitlines()]
     assert not [begin for begin in NOT_RUN if not any(line.startswith(begin) for line in lines)]
+
+
+def test_a_newcomer_types_little() -> None:
+    assert 3 < len(commands()) <= MOST_COMMANDS
 
 
 @pytest.mark.slow
