@@ -14,6 +14,7 @@ from aot.graph.ir import DType, Node, Quantisation, Shape
 from aot.pointers import Pointer, ordered, reader, state, weights, workers, workspaces
 
 if TYPE_CHECKING:
+    from aot.glow import Glow
     from aot.lower.loaded import Loaded
     from aot.lower.memory import Memory
     from aot.lower.plan import Plan, Region
@@ -202,6 +203,7 @@ class Bundle:
     models: where the object holds several models, each as a bundle of its own with the same object; `entries` are those of all.
     sources: C files by name, in the place of the object.
     shares_workspace: the models run one after another in one workspace. load: what brings weights into a region.
+    glow: the blocks of Glow's interface, if the object has that instead.
     """
 
     name: str
@@ -224,6 +226,7 @@ class Bundle:
     shares_workspace: bool = False
     pages: bytes | None = None
     load: Load | None = None
+    glow: Glow | None = None
     sources: Mapping[str, str] = field(default_factory=dict)
 
     @property

@@ -49,7 +49,7 @@ def describe_entry(source: EntrySource, emitted: EmittedObject, nodes: tuple[Nod
         outputs=source.outputs,
         workspace_nbytes=plan.workspace_nbytes,
         workspace_align=plan.align,
-        stack_nbytes=max(emitted.stack[function].nbytes for function in source.functions) if emitted.stack else None,
+        stack_nbytes=max(emitted.stack[each].nbytes for each in _functions(source, emitted)) if emitted.stack else None,
         scratch_nbytes=max((layer.scratch_nbytes for layer in layers), default=0),
         lower_bound_nbytes=plan.lower_bound_nbytes,
         layers=layers,
@@ -77,7 +77,7 @@ def describe_load(name: str, loaded: Loaded | None, emitted: EmittedObject) -> L
 
 def check_stack(source: EntrySource, entry: Entry, emitted: EmittedObject, options: Options) -> None:
     """CompileError if a function may take more of the stack than --max-stack allows; names what takes most of it."""
-    function = max(source.functions, key=lambda each: emitted.stack[each].nbytes)
+    function = max(_functions(source, emitted), key=lambda each: emitted.stack[each].nbytes)
     depth = emitted.stack[function]
     if depth.nbytes > options.max_stack_nbytes and not options.expose:
         symbol, nbytes = depth.largest
@@ -89,6 +89,11 @@ def check_stack(source: EntrySource, entry: Entry, emitted: EmittedObject, optio
             f"most, {nbytes}, is for {symbol}{''.join(kernels)}",
             hint="allow more with --max-stack, or try another --optimize or --backend",
         )
+
+
+def _functions(source: EntrySource, emitted: EmittedObject) -> tuple[str, ...]:
+    """The functions by which firmware calls an entry."""
+    return source.functions if emitted.glow is None else (*source.functions, emitted.glow.symbol)
 
 
 def _paging(plan: Plan) -> Paging | None:

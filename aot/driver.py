@@ -22,6 +22,7 @@ from aot.c.support import Foreign
 from aot.describe import check_stack, describe_entry, describe_load
 from aot.errors import CompileError, located
 from aot.fitting import Attempt, fit
+from aot.glow import APIS, Api, require_glow, require_one_entry
 from aot.graph import tflite
 from aot.graph.ir import Graph, Model, Shape
 from aot.graph.operator import Operator
@@ -77,6 +78,8 @@ class Options:
     regions: sizes in bytes of the memories that the workspace is in, by name, the fastest first: entries take a pointer to each of them.
     weights_in: the region that constants are copied into before the first run, those that are read most, as many as fit.
     threads: layers are divided in so many parts, which a function of the caller's may run at once.
+    api: native, or that of Glow's bundles: one function over three blocks, whose sizes are macros (glow) or in a constant (glow-dynamic);
+    weights are separate then.
     emit: an object, or C files of the same meaning for any compiler (`docs/c.md`), or both. None: an object; for a CPU that LLVM has no
     code generator for C, and where a triple is named beside it both.
     expose: every intermediate buffer becomes a further output (for finding the layer that differs).
@@ -104,6 +107,7 @@ class Options:
     regions: Mapping[str, int] = field(default_factory=dict)
     weights_in: str | None = None
     threads: int = 1
+    api: Api = "native"
     emit: Emit | None = None
     expose: bool = False
 
@@ -144,6 +148,7 @@ def compile(
         choose("kernels", options.kernels, ("native", "library"))
     if options.emit is not None:
         choose("emit", options.emit, EMIT)
+    choose("api", options.api, APIS)
     observe: Observer = observer or (lambda stage, result: None)
     chosen, backend = resolve_target(options)
     options = replace(options, kernels=kernels_of(options, backend), emit=emission_of(options, chosen))
@@ -158,6 +163,9 @@ def compile(
             raise CompileError(f"--weights-in {options.weights_in} needs regions, which --region NAME=BYTES names")
         choose("region", options.weights_in, options.regions)
     require_c(options, backend)
+    if options.api != "native":
+        require_glow(options)
+        options = replace(options, weights="separate")
     paths = [path] if isinstance(path, str | Path) else list(path)
     models = read_files(paths, OPERATORS, options.custom)
     for model in models:
@@ -187,6 +195,9 @@ def compile_models(
         with located(file):
             lowered.append(lower_model(each, model, graphs, target, backend, options, observe))
     require_together(options, len(models))
+    if options.api != "native":
+        entries, state_nbytes = sum(len(each.entries) for each in lowered), sum(each.state.nbytes for each in lowered)
+        require_one_entry(options, name, entries, state_nbytes)
     symbols = {each.name: [symbol for symbol, _ in each.entries] for each in lowered}
     require_distinct(name, symbols, options.weights_in is not None)
     require_distinct_regions([name, *(symbol for each in symbols.values() for symbol in each)], options.regions)
@@ -280,6 +291,7 @@ def emit_models(
         functions=tuple(function for function in emitted.functions if function not in library),
         library=library,
         library_notes=LIBRARIES[backend.name].notes_for(name, instructions) if library else None,
+        glow=emitted.glow,
         load=describe_load(name, made.loaded, emitted),
     )
     return with_models(bundle, lowered, entries, options.share_workspace)
@@ -362,6 +374,7 @@ def emit(
         io=options.io,
         position_independent=options.position_independent,
         loaded=loaded,
+        api=options.api,
     )
     made = emitting() if is_packaged(target) else isolated(emitting, target.triple)
     return made if files is None else replace(made, sources=files.sources)

@@ -36,6 +36,21 @@ _TAKEN = re.compile(
     r"workspace|state|weights|rows?|n|error|stack|(.*_)?stack|(input|output)_.*|in|out|init|load|read|ctx|window|begin|end"
 )
 """Names of regions that would be those of other parameters and macros of a header, in lower case."""
+_LIBRARY = frozenset(
+    """
+    abort abs acos acosh asctime asin asinh atan atan2 atanh atexit atof atoi atol atoll bsearch calloc cbrt ceil clearerr clock copysign
+    cos cosh ctime difftime div erf erfc exit exp exp2 expm1 fabs fclose fdim feof ferror fflush fgetc fgetpos fgets floor fma fmax fmin
+    fmod fopen fprintf fputc fputs fread free freopen frexp fscanf fseek fsetpos ftell fwrite getc getchar getenv gets gmtime hypot ilogb
+    imaxabs imaxdiv isalnum isalpha isblank iscntrl isdigit isgraph islower isprint ispunct isspace isupper isxdigit labs ldexp ldiv lgamma
+    llabs lldiv llrint llround localeconv localtime log log10 log1p log2 logb longjmp lrint lround malloc mblen mbstowcs mbtowc memchr
+    memcmp memcpy memmove memset mktime modf nan nearbyint nextafter nexttoward perror pow printf putc putchar puts qsort raise rand
+    realloc remove remainder remquo rename rewind rint round scalbln scalbn scanf setbuf setjmp setlocale setvbuf signal sin sinh snprintf
+    sprintf sqrt srand sscanf strcat strchr strcmp strcoll strcpy strcspn strerror strftime strlen strncat strncmp strncpy strpbrk
+    strrchr strspn strstr strtod strtof strtok strtol strtold strtoll strtoul strtoull strxfrm system tan tanh tgamma time tmpfile tmpnam
+    tolower toupper trunc ungetc vfprintf vfscanf vprintf vscanf vsnprintf vsprintf vsscanf wcstombs wctomb
+    """.split()
+)
+"""The functions of C99's library, but for those on wide characters and complex numbers, and the float forms of the mathematical ones."""
 _LONGEST = 63
 
 
@@ -77,6 +92,12 @@ def require_function(name: str, what: str) -> None:
         raise CompileError(f"{what}: the name '{name}' is the C language's own", hint="give the function another name")
     if name.lower().startswith(("aot_", "__")):
         raise CompileError(f"{what}: names like '{name}' are not the firmware's", hint="they begin with neither aot_ nor __")
+
+
+def require_no_library_function(name: str, what: str) -> None:
+    """CompileError if a global function of this name would take the place of one of the C library's. `what` it is for."""
+    if name in _LIBRARY or name.removesuffix("f") in _LIBRARY or name.removesuffix("l") in _LIBRARY:
+        raise CompileError(f"{what}: '{name}' is a function of the C library", hint="give the bundle another name with --name")
 
 
 def require_regions(sizes: Mapping[str, int]) -> None:

@@ -21,6 +21,7 @@ _CPU_CHECKS = (
 )
 """Abilities whose instructions may stand in an object, and how Arm compilers say that the core has them (ACLE; gcc without float
 registers defines the architecture alone)."""
+_PER_LINE = 16
 CUSTOM_HEADER = "aot_custom.h"
 """The structs of calls to the firmware's functions; the same for every bundle, so that several can share a folder."""
 
@@ -31,7 +32,7 @@ def files(bundle: Bundle) -> dict[str, bytes]:
     code |= {} if bundle.is_c else {f"{bundle.name}.o": bundle.object}
     contents = {
         **code,
-        f"{bundle.name}.h": _render("bundle.h.j2", bundle).encode(),
+        f"{bundle.name}.h": _render("bundle.h.j2" if bundle.glow is None else "glow.h.j2", bundle).encode(),
         f"{bundle.name}.json": (json.dumps(describe(bundle), indent=2) + "\n").encode(),
         "CMakeLists.txt": _render("CMakeLists.txt.j2", bundle).encode(),
     }
@@ -41,9 +42,17 @@ def files(bundle: Bundle) -> dict[str, bytes]:
         contents.update(bundle.library_notes.files)
     if bundle.weights is not None:
         contents[f"{bundle.name}.weights.bin"] = bundle.weights
+    if bundle.glow is not None and bundle.weights is not None:
+        contents[f"{bundle.name}.weights.txt"] = bytes_text(bundle.weights).encode()
     if bundle.pages is not None:
         contents[f"{bundle.name}.weights.bin"] = bundle.pages
     return contents
+
+
+def bytes_text(content: bytes) -> str:
+    """Bytes as the initialisers of a C array, which a program includes."""
+    rows = [content[start : start + _PER_LINE] for start in range(0, len(content), _PER_LINE)]
+    return "".join(" ".join(f"0x{byte:02X}," for byte in row) + "\n" for row in rows)
 
 
 def environment() -> Environment:

@@ -40,6 +40,7 @@ def describe(bundle: Bundle) -> dict[str, Any]:
         **_describe_state(bundle),
         "functions": list(bundle.functions),
         "library": _describe_library(bundle),
+        **_describe_glow(bundle),
         "entries": [_describe_entry(entry) for entry in bundle.entries],
     }
 
@@ -71,6 +72,23 @@ def _describe_state(model: Bundle) -> dict[str, Any]:
         "init": model.init.symbol if model.init else None,
         "init_stack_bytes": max((each.init.stack_nbytes or 0 for each in model.parts if each.init), default=0),
     }
+
+
+def _describe_glow(bundle: Bundle) -> dict[str, Any]:
+    """The blocks of Glow's interface; nothing where the bundle has its own."""
+    glow = bundle.glow
+    if glow is None:
+        return {}
+    blocks = {
+        "symbol": glow.symbol,
+        "config": glow.config if glow.dynamic else None,
+        "constant_bytes": glow.constant_nbytes,
+        "mutable_bytes": glow.mutable_nbytes,
+        "activations_bytes": glow.activations_nbytes,
+        "align": glow.align,
+        "placeholders": [{"name": each.name, "offset": each.offset, "elements": each.elements} for each in glow.placeholders],
+    }
+    return {"glow": blocks}
 
 
 def _describe_entry(entry: Entry) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from aot.commands.common import print_json
 from aot.commands.options import compile_options
 from aot.commands.request import Request, stoppable
 from aot.commands.tables import print_bundle, print_explanation
+from aot.glow import APIS, Api
 from aot.integrations import KINDS, Package, package_files
 from aot.samples import class_of, input_arrays
 
@@ -40,6 +41,12 @@ Examples:
     multiple=True,
     help="Also make a package of this kind, in the folder NAME-KIND of its own; may be repeated (docs/integrations.md).",
 )
+@click.option(
+    "--api",
+    type=click.Choice(APIS),
+    default="native",
+    help="glow, glow-dynamic: the interface of Glow's bundles, static or with a NAME_config (docs/glow.md).",
+)
 @click.option("--package-version", metavar="X.Y.Z", default="1.0.0", show_default=True, help="The packages' version.")
 @click.option(
     "--sample",
@@ -52,6 +59,7 @@ Examples:
 def bundle(
     output: str,
     kinds: tuple[str, ...],
+    api: Api,
     package_version: str,
     sample_path: str | None,
     explain: bool,
@@ -62,12 +70,12 @@ def bundle(
 
     Several models become one object with an entry for each, which stores equal weights once.
     """
-    request = Request(**arguments, as_json=as_json)
+    request = Request(**arguments, as_json=as_json, api=api)
     with stoppable():
         sample = None if sample_path is None else load_npz(sample_path)
         made = request.bundle()
-        package = _package(made, package_version, sample, sample_path or "")
-        paths = artefacts.write(made, output, package_files(package, kinds))
+        packages = package_files(_package(made, package_version, sample, sample_path or ""), kinds) if kinds else {}
+        paths = artefacts.write(made, output, packages)
         if as_json:
             print_json(artefacts.describe(made))
             return

@@ -16,6 +16,7 @@ from aot.bundle import Bundle
 from aot.commands.common import Progress
 from aot.driver import Emit, Options, compile, stage_names
 from aot.errors import CompileError
+from aot.glow import Api
 from aot.graph.ir import Shape
 from aot.lower.lifetime import Io
 from aot.lower.tradeoff import Optimize
@@ -57,6 +58,7 @@ class Request:
     dump_after: tuple[str, ...]
     stop_after: str | None
     as_json: bool = False
+    api: Api = "native"
     progress: Progress = field(default_factory=Progress)
 
     def options(self) -> Options:
@@ -81,6 +83,7 @@ class Request:
             page_weights_nbytes=self.page_weights,
             threads=self.threads,
             emit=self.emit,
+            api=self.api,
             position_independent=self.pic,
             fuse=self.fuse,
             inplace=self.inplace,

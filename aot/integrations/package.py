@@ -35,6 +35,8 @@ class Package:
     expected: int | None = None
 
     def __post_init__(self) -> None:
+        if self.bundle.glow is not None:
+            raise CompileError("packages are for --api native: their sample calls that interface")
         if not _VERSION.fullmatch(self.version):
             raise CompileError(f"--package-version '{self.version}' is not X.Y.Z", hint="three numbers, such as 1.0.0")
 

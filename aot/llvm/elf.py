@@ -21,6 +21,8 @@ from aot.errors import CompileError, InternalError
 from aot.llvm.elf_rewrite import rewrite
 
 _WRITE, _ALLOC, _EXECUTE = 0x1, 0x2, 0x4
+RELOCATED = ".data.rel.ro"
+"""The section of constants that hold addresses, where code is position-independent: read-only once a loader has filled them in."""
 _VFP_ARGS, _COMPATIBLE = 28, 3
 """Tag_ABI_VFP_args = 3: fits callers that pass floats in VFP registers and those that do not, as no entry takes a float.
 
@@ -69,12 +71,14 @@ def functions(code: bytes) -> dict[str, int]:
     return {symbol.name: symbol["st_size"] for symbol in symbols if symbol["st_info"]["type"] == "STT_FUNC"}
 
 
-def sizes(code: bytes) -> tuple[int, int]:
-    """(bytes of code with its literals, bytes of read-only data) that the file puts into flash. CompileError for writable data."""
+def sizes(code: bytes, relocated: bool = False) -> tuple[int, int]:
+    """(bytes of code with its literals, bytes of read-only data) that the file puts into flash. CompileError for writable data.
+
+    relocated: there are constants that hold addresses, which only a loader writes."""
     text = data = 0
     for section in opened(code).iter_sections():
         if section["sh_flags"] & _ALLOC and section["sh_size"]:
-            if section["sh_flags"] & _WRITE:
+            if section["sh_flags"] & _WRITE and not (relocated and section.name.startswith(RELOCATED)):
                 what = f"LLVM puts constants into writable memory ({section.name}) for this target"
                 raise CompileError(what, hint="choose another target")
             if section["sh_flags"] & _EXECUTE:

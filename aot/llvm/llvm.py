@@ -60,12 +60,13 @@ class Compiler:
     def __init__(self, target: Target, position_independent: bool = False, speed_level: int = 2) -> None:
         _initialise()
         self.target, self.speed_level = target, speed_level
+        self.position_independent = position_independent or target.pointer_bits == 64
         try:
             self.machine: Any = binding.Target.from_triple(target.triple).create_target_machine(
                 cpu=target.cpu,
                 features=target.features,
                 opt=3,
-                reloc="pic" if position_independent or target.pointer_bits == 64 else "static",
+                reloc="pic" if self.position_independent else "static",
                 codemodel="default",
                 abiname=abi_name(target),
             )

@@ -16,11 +16,13 @@ from typing import TYPE_CHECKING
 from llvmlite import ir
 
 from aot.errors import InternalError
+from aot.glow import Api, Glow, lay_out
 from aot.llvm import elf
 from aot.llvm.calls import called
 from aot.llvm.constants import BLOCK_ALIGN, Pool
 from aot.llvm.emission import KernelFunction, declare_kernel, local_attributes, parameter_names
 from aot.llvm.entry import build_entry
+from aot.llvm.glow import build_glow
 from aot.llvm.layout import Layout
 from aot.llvm.llvm import Compiler
 from aot.llvm.load import build_load, load_function
@@ -106,6 +108,7 @@ class EmittedObject:
     function_nbytes: code size of each function. stack: bound over all call paths of the entry, its own frame included.
     functions: C functions that the firmware, or a library, must provide, sorted (their stack is not counted). loaded: what NAME_load copies.
     sources: C files by name, which take the place of the object; sizes of code and stack are not known then (0, none).
+    glow: the blocks of Glow's interface, if it has that.
     """
 
     object: bytes
@@ -119,6 +122,7 @@ class EmittedObject:
     function_nbytes: Mapping[str, int] = field(default_factory=dict)
     loaded: bytes | None = None
     sources: Mapping[str, str] = field(default_factory=dict)
+    glow: Glow | None = None
 
     def __str__(self) -> str:
         lines = [f"object {len(self.object)} bytes: code {self.code_nbytes}, weights {self.weights_nbytes}"]
@@ -136,11 +140,12 @@ def emit_bundle(
     io: str = "caller",
     position_independent: bool = False,
     loaded: Loaded | None = None,
+    api: Api = "native",
 ) -> EmittedObject:
     """One object for all entries.
 
     name: a C identifier that every symbol starts with. weights: embedded or separate. io: caller or workspace. loaded: constants that
-    NAME_load copies into a region.
+    NAME_load copies into a region. api: whose interface it has; Glow's is for one entry with separate weights.
     """
     assembly = Assembly(name, target, weights == "separate", io == "workspace", loaded)
     layers = {source.symbol: assembly.add(source) for source in sources}
@@ -149,14 +154,17 @@ def emit_bundle(
     if loaded is not None:
         exported.append(load_function(name))
         assembly.load(exported[-1], loaded)
-    linked = compiler.link(assembly.modules(compiler), exported)
-    finished = complete(compiler, linked, exported, assembly.ordered, name, assembly.functions)
+    glow = None if api == "native" else assembly.glow(sources[0], api, compiler.position_independent)
+    exported += [] if glow is None else [glow.symbol]
+    symbols = [*exported, *([glow.config] if glow is not None and glow.dynamic else [])]
+    linked = compiler.link(assembly.modules(compiler), symbols)
+    finished = complete(compiler, linked, symbols, assembly.ordered, name, assembly.functions)
     code = elf.finish(finished.emission.object, bare_metal=not (target.is_host or "linux" in target.triple))
     functions = tuple(sorted(assembly.functions))
     if (missing := elf.undefined(code)) != functions:
         raise InternalError(f"the object has undefined symbols: {', '.join(missing)}, not those of: {', '.join(functions)}")
-    text_nbytes, data_nbytes = elf.sizes(code)
-    block = assembly.pool.block()
+    text_nbytes, data_nbytes = elf.sizes(code, relocated=glow is not None and glow.dynamic)
+    block = assembly.pool.block().ljust(0 if glow is None else glow.constant_nbytes, b"\0")
     calls = {**finished.calls, **part_calls(assembly.main, name)}
     return EmittedObject(
         object=code,
@@ -169,6 +177,7 @@ def emit_bundle(
         stack={symbol: deepest(symbol, calls, finished.emission.frames, target) for symbol in exported},
         functions=functions,
         function_nbytes=elf.functions(code),
+        glow=glow,
     )
 
 
@@ -199,6 +208,16 @@ class Assembly:
     def load(self, symbol: str, loaded: Loaded) -> None:
         """Define the function that copies constants into a region."""
         build_load(self.main, symbol, loaded, self.pool, self.separate, self.target.pointer_bits)
+
+    def glow(self, source: EntrySource, api: Api, position_independent: bool) -> Glow:
+        """Define what Glow's interface has for the entry; its constants must all have been added."""
+        (workspace,) = source.workspaces
+        ports = (*source.inputs, *source.outputs)
+        weights_ = len(self.pool.block()), BLOCK_ALIGN
+        glow = lay_out(self.name, ports, (workspace.nbytes, workspace.align), weights_, api == "glow-dynamic")
+        section = elf.RELOCATED if position_independent else ".rodata"
+        build_glow(self.main, glow, source.symbol, f"{section}.aot.{self.name}")
+        return glow
 
     def pages(self, sources: Sequence[EntrySource]) -> bytes | None:
         """The file of weights that come in pages."""

@@ -42,14 +42,14 @@ def run(command: Sequence[str | Path], folder: Path) -> str:
     return done.stdout
 
 
-def link(folder: Path, sources: Sequence[Path], flags: Sequence[str]) -> Path:
+def link(folder: Path, sources: Sequence[Path], flags: Sequence[str], objects: Sequence[Path] = ()) -> Path:
     """An ELF of the sources, the stand-ins for a system's own functions and the board, with these flags (include folders, libraries)."""
     firmware = BUNDLES / "firmware"
     includes = [f"-I{path}" for path in (STAND_INS, firmware, firmware / "boards")]
-    objects = []
+    made: list[Path] = []
     files = [*sources, *(firmware / part for part in _PARTS), *sorted(STAND_INS.glob("*.c*"))]
     for number, source in enumerate(files):
-        objects.append(folder / f"{number}.o")
+        made.append(folder / f"part{number}.o")
         language = (
             ["-x", "c++", "-fno-exceptions", "-fno-rtti", "-include", "Arduino.h"]
             if source.suffix in (".ino", ".cpp")
@@ -57,21 +57,22 @@ def link(folder: Path, sources: Sequence[Path], flags: Sequence[str]) -> Path:
         )
         kind = [flag for flag in flags if flag.startswith(("-I", "-D"))]
         checks = ["-Wall", "-Wextra", "-Werror", "-ffreestanding", "-O2"]
-        run(["arm-none-eabi-gcc", *CPU, *checks, *language, *includes, *kind, "-c", source, "-o", objects[-1]], folder)
+        run(["arm-none-eabi-gcc", *CPU, *checks, *language, *includes, *kind, "-c", source, "-o", made[-1]], folder)
     scripts = itertools.chain.from_iterable(("-T", firmware / script) for script in ("boards/stm32f405.ld", "sections.ld"))
     libraries = [flag for flag in flags if flag.startswith(("-L", "-l"))]
     elf = folder / "sample.elf"
     run(
-        ["arm-none-eabi-gcc", *CPU, "-nostdlib", "-Wl,-e,Reset_Handler", *scripts, *objects, *libraries, "-lgcc", "-o", elf], folder
+        ["arm-none-eabi-gcc", *CPU, "-nostdlib", "-Wl,-e,Reset_Handler", *scripts, *made, *objects, *libraries, "-lgcc", "-o", elf],
+        folder,
     )
     return elf
 
 
-def first_line(elf: Path) -> str:
-    """The first line that the firmware prints on QEMU."""
+def printed(elf: Path, count: int) -> list[str]:
+    """The first lines that the firmware prints on QEMU."""
     need("qemu-system-arm")
     lines = qemu.printed_lines(elf, "stm32f405", 30)
     try:
-        return next(lines, "nothing")
+        return list(itertools.islice(lines, count))
     finally:
         lines.close()

@@ -12,7 +12,7 @@ import pytest
 
 from aot.cli import run as aot
 from bundles import qemu
-from tests.integrations.firmware import AOT, BUNDLES, CPU, first_line, link, need, run
+from tests.integrations.firmware import AOT, BUNDLES, CPU, link, need, printed, run
 
 MODEL = BUNDLES / "digits" / "digits.tflite"
 EXPECTED = BUNDLES / "digits" / "expected.txt"
@@ -119,4 +119,4 @@ def test_sample_prints_the_right_class(tmp_path: Path, seven: Path, kind: str) -
     package = seven / f"digits-{kind}"
     sources, flags = CASES[kind]
     within = [f"{flag[:2]}{package / flag[2:]}" if flag.startswith(("-I", "-L")) else flag for flag in flags]
-    assert first_line(link(tmp_path, [package / source for source in sources], within)) == "digits: class 7"
+    assert printed(link(tmp_path, [package / source for source in sources], within), 1) == ["digits: class 7"]
