@@ -42,6 +42,8 @@ system)
     command -v xtensa-lx106-elf-gcc >/dev/null || missing="$missing gcc-xtensa-lx106"
     command -v cmake >/dev/null || missing="$missing cmake"
     command -v ninja >/dev/null || missing="$missing ninja-build"
+    command -v cppcheck >/dev/null || missing="$missing cppcheck"
+    [ -f /usr/share/i18n/locales/tr_TR ] || missing="$missing locales"
     # A missing emulator or compiler is no failure: the tests that need it skip and say so.
     [ -z "$missing" ] || install $missing || echo "setup: going on without: the tests that need them will skip" >&2
     ;;

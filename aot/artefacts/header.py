@@ -103,7 +103,8 @@ def _parameter(port: dict[str, Any]) -> str:
 
 
 def _port_view(prefix: str, role: str, index: int, port: Port) -> dict[str, Any]:
-    """A port as the header template needs it. Scales are given per tensor only; a per-axis port has no macro for them."""
+    """A port as the header template needs it. Scales are given per tensor only; a per-axis port has no macro for them.
+    converts: whether there is a function between it and real numbers; it reckons in 32 bits."""
     quantised = port.quantisation is not None and not port.quantisation.per_axis and port.dtype.is_integer
     low, high = port.dtype.limits if port.dtype.is_integer else (0, 0)
     zero_point = port.quantisation.zero_point if quantised and port.quantisation else 0
@@ -122,10 +123,9 @@ def _port_view(prefix: str, role: str, index: int, port: Port) -> dict[str, Any]
         "MACRO": f"{prefix}_{role}_{index}".upper(),
         "scale": float_text(port.quantisation.scale) if quantised and port.quantisation else None,
         "zero_point": zero_point if quantised else None,
+        "converts": quantised and low - zero_point >= -(1 << 31) and high - zero_point < 1 << 31,
         "least": low - zero_point,
         "most": high - zero_point,
-        "low_text": f"({low})" if low < 0 else str(low),
-        "high": high,
     }
 
 

@@ -111,6 +111,22 @@ def test_header_quantises_as_tflite_does(scale: float, zero_point: int, tmp_path
     scaled = (reals / np.float32(scale)).astype(np.float64)
     expected = np.clip(np.copysign(np.floor(np.abs(scaled) + 0.5), scaled) + zero_point, -128, 127)
     assert [quantise(real) for real in reals.tolist()] == expected.tolist()
+    assert quantise(float("nan")) == -128
+
+
+@pytest.mark.parametrize(
+    ("dtype", "zero_point", "converts"),
+    [(DType.INT32, 0, True), (DType.INT32, 1, False), (DType.INT16, -5, True), (DType.UINT32, 0, False), (DType.INT64, 0, False)],
+)
+def test_header_converts_what_32_bits_hold(dtype: DType, zero_point: int, converts: bool, tmp_path: Path) -> None:
+    if shutil.which("gcc") is None:
+        pytest.skip("gcc is not installed")
+    made = make_bundle()
+    port = replace(made.main.inputs[0], dtype=dtype, quantisation=Quantisation((0.5,), (zero_point,)))
+    artefacts.write(replace(made, entries=(replace(made.main, inputs=(port,)),)), tmp_path)
+    assert ("demo_quantise_input_0" in (tmp_path / "demo.h").read_text()) == converts
+    command = ["gcc", "-std=c99", "-Wall", "-Wextra", "-Wno-unused-function", "-Werror", "-fsyntax-only", "-x", "c"]
+    subprocess.run([*command, tmp_path / "demo.h"], check=True)
 
 
 def test_header_has_the_documented_macros() -> None:
