@@ -44,7 +44,7 @@ def main() -> int:
             if done.returncode:
                 print(done.stdout, file=sys.stderr)
                 return 1
-        print(f"   {time.monotonic() - begin:6.1f} s  in all; the firmware printed:\n{done.stdout}")
+        print(f"   {time.monotonic() - begin:6.1f} s  in all; the last lines are:\n" + "\n".join(done.stdout.splitlines()[-4:]))
     return 0
 
 
