@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
+import zipfile
 from pathlib import Path
+from xml.etree import ElementTree
 
-import numpy as np
 import pytest
 
-from aot.cli import run as aot
 from bundles import qemu
 from tests.integrations.firmware import AOT, BUNDLES, CPU, link, need, printed, run
 
@@ -95,17 +95,6 @@ def test_make_builds_the_firmware_and_follows_the_model(tmp_path: Path) -> None:
     assert elf.stat().st_mtime_ns > before
 
 
-@pytest.fixture(scope="module")
-def seven(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Packages of every kind, whose sample is the picture of a 7; flags are what their build systems make of the packages."""
-    folder = tmp_path_factory.mktemp("packages")
-    golden = np.load(BUNDLES / "digits" / "golden.npz")
-    np.savez(folder / "seven.npz", in0=golden["in0_7"], out0=golden["out0_7"])
-    kinds = [f"--package={kind}" for kind in ("zephyr", "arduino", "platformio", "cmsis-pack")]
-    assert aot(["bundle", str(MODEL), "--cpu", "cortex-m4", *kinds, "--sample", str(folder / "seven.npz"), "-o", str(folder)]) == 0
-    return folder
-
-
 CASES = {
     "zephyr": (["samples/digits/src/main.c", "samples/digits/src/digits_sample.c"], ["-Iinclude", "-Llib", "-ldigits"]),
     "arduino": (["examples/digits/digits.ino", "examples/digits/digits_sample.c"], ["-Isrc", "-Lsrc/cortex-m4", "-ldigits"]),
@@ -120,3 +109,23 @@ def test_sample_prints_the_right_class(tmp_path: Path, seven: Path, kind: str) -
     sources, flags = CASES[kind]
     within = [f"{flag[:2]}{package / flag[2:]}" if flag.startswith(("-I", "-L")) else flag for flag in flags]
     assert printed(link(tmp_path, [package / source for source in sources], within), 1) == ["digits: class 7"]
+
+
+def test_program_out_of_a_cmsis_pack_prints_the_right_class(tmp_path: Path, seven: Path) -> None:
+    """As a pack manager has it: unpacked, with the component's files in their roles."""
+    need("arm-none-eabi-gcc")
+    with zipfile.ZipFile(seven / "digits-cmsis-pack" / "aot.digits.1.0.0.pack") as packed:
+        packed.extractall(tmp_path / "pack")
+    roles: dict[str, list[Path]] = {}
+    for file in ElementTree.parse(tmp_path / "pack" / "aot.digits.pdsc").getroot().findall(".//component/files/file"):
+        role = "template" if file.get("attr") == "template" else file.attrib["category"]
+        roles.setdefault(role, []).append(tmp_path / "pack" / file.attrib["name"])
+    for template in roles["template"]:
+        shutil.copy(template, tmp_path)
+    main = tmp_path / "main.c"
+    main.write_text(
+        '#include "stdio.h"\n#include "digits_sample.h"\nint main(void) { return printf("class %d\\n", digits_sample()); }\n'
+    )
+    includes = [f"-I{folder}" for folder in (*roles["include"], tmp_path)]
+    elf = link(tmp_path, [main, tmp_path / "digits_sample.c"], includes, roles["library"])
+    assert printed(elf, 1) == ["class 7"]
