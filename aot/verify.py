@@ -120,12 +120,21 @@ class LayerDifference:
         return f"layer {self.layer.symbol} ({self.layer.kernel}, node {nodes} {'+'.join(self.layer.operators)})"
 
 
+def require_reference(bundle: Bundle) -> None:
+    """CompileError for a bundle whose layers can't be compared with a reference of ours."""
+    if bundle.library:
+        what = f"the layers of {bundle.name} call a library, so that there is no reference of each by itself"
+        raise CompileError(what, hint="--kernels native computes the same bytes")
+
+
 def layer_differences(path: str, options: Options, samples: Sequence[Sample], where: str) -> Iterator[tuple[LayerDifference, ...]]:
     """For each sample, every layer that leaves something to compare, in the order in which they run.
 
     The bundle is compiled so that each layer's result is an output; `samples`: from the initial state on.
     """
-    bundle = compile(path, options=replace(options, expose=True, io="caller", stream_input=False, regions={}, weights_in=None))
+    plain = replace(options, io="caller", stream_input=False, regions={}, weights_in=None, page_weights_nbytes=None)
+    bundle = compile(path, options=replace(plain, expose=True))
+    require_reference(bundle)
     plan = bundle.main.plan
     if plan is None:
         raise ValueError("the bundle has no plan")

@@ -26,7 +26,7 @@ from aot.oracles import best_oracle
 from aot.run import place_of, require_functions, where_names
 from aot.run.linking import link
 from aot.samples import Sample, golden_samples, random_inputs
-from aot.verify import all_layers, first_difference, verify_places
+from aot.verify import all_layers, first_difference, require_reference, verify_places
 
 EXAMPLES = """
 \b
@@ -125,6 +125,8 @@ def verify_command(
     with stoppable():
         path, bundle = request.model(request.bundle(), model_name)
         bundle = link(bundle, objects) if objects else bundle
+        if by_layer:
+            require_reference(bundle)
         places = where_names() if where == "all" else (where or "auto",)
         if where != "all":
             require_functions(bundle, place_of(bundle, places[0]))
@@ -176,7 +178,7 @@ def _find(
     accuracies = None if labels is None else (_accuracy(first.outputs, labels, given.top), _accuracy(wanted, labels, given.top))
     failed = next((verdict for verdict in found.verdicts if not verdict.passed), None)
     culprit = ""
-    if failed is not None and not linked:
+    if failed is not None and not linked and not bundle.library:
         request.progress.stage("looking for the first layer that differs")
         samples = expected.samples[: failed.mismatches[0][0] + 1]
         culprit = first_difference(path, request.options_of(bundle), samples, failed.last.where)

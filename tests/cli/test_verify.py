@@ -294,12 +294,20 @@ def test_a_failure_is_said_everywhere(capsys: pytest.CaptureFixture[str], tmp_pa
     assert code == 1 and "output 0: differences, in steps of the output" in out and "and" not in out.splitlines()[-2]
 
 
+def test_layers_of_weights_in_pages(capsys: pytest.CaptureFixture[str]) -> None:
+    """The bundle whose layers can be seen has its weights in the object: a page is no layer, and has no meaning of its own."""
+    code, out, _ = run(capsys, "verify", DIGITS, *M4, "--samples", "1", "--page-weights", "4K", "--layers")
+    assert code == 0 and "digits_k00" in out and "PASS" in out
+
+
 def test_what_verify_refuses(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     verify = ("verify", DIGITS, *M4)
     assert "--golden and --data exclude each other" in fails(capsys, *verify, "--golden", GOLDEN, "--data", GOLDEN)
     assert "--labels needs --data or --golden" in fails(capsys, *verify, "--labels", GOLDEN)
     assert "--top needs --labels" in fails(capsys, *verify, "--data", GOLDEN, "--top", "5")
     assert "--layers compiles the model once more" in fails(capsys, *verify, "--layers", "--link", "x.o")
+    line = fails(capsys, "verify", DIGITS, "--cpu", "hifi4", "--layers")
+    assert "the layers of digits call a library, so that there is no reference of each by itself (--kernels native" in line
     assert "can't write the report: No such file" in fails(
         capsys, *verify, "--samples", "1", "--junit", str(tmp_path / "none" / "x.xml")
     )
