@@ -67,7 +67,7 @@ def platformio(package: Package) -> Files:
     require_no_library(package)
     example = f"examples/{package.name}"
     sample = {"main.c": package.render("platformio/main.c.j2"), **package.sample}
-    link = {"flags": [f"-Llib/{package.cpu}", f"-l{package.name}"]} if package.library and not package.sources else {}
+    link = {"flags": [f"-Llib/{package.cpu}", f"-l{package.name}"]} if package.linked else {}
     manifest = {
         "name": f"aot_{package.name}",
         "version": package.version,
@@ -113,10 +113,10 @@ def cmsis_pack(package: Package) -> Files:
         f"{VENDOR}.{package.name}.pdsc": package.render(
             "cmsis-pack/package.pdsc.j2",
             vendor=VENDOR,
-            core=CORES.get(package.bundle.target.cpu),
+            core=CORES.get(package.bundle.target.cpu) if package.linked else None,
             headers=sorted(package.headers),
             sources=sorted(package.sources),
-            libraries=sorted(package.library),
+            libraries=sorted(package.library) if package.linked else [],
             weights=sorted(package.weights),
             samples=sorted(package.sample),
         ),

@@ -67,6 +67,11 @@ class Package:
         code = {member: self.contents[member]}
         return {f"lib{self.name}.a": archive(code, {name: exported(content) for name, content in code.items()})}
 
+    @property
+    def linked(self) -> bool:
+        """Whether the network is linked as the library: of C files and an object, build systems that can't choose take the C files."""
+        return bool(self.library) and not self.bundle.sources
+
     @cached_property
     def weights(self) -> Files:
         return {name: content for name, content in self.contents.items() if name.endswith(".weights.bin")}
@@ -84,7 +89,7 @@ class Package:
 
     @property
     def sentence(self) -> str:
-        return f"The neural network {self.name}, compiled for {self.cpu}"
+        return f"The neural network {self.name}, {f'compiled for {self.cpu}' if self.linked else 'as C99'}"
 
     def render(self, template: str, **more: object) -> bytes:
         """A template of `aot/templates/packages`."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import aot
@@ -14,6 +16,9 @@ from aot.cli import run as aot_command
 from aot.driver import Options
 from aot.errors import CompileError
 from aot.llvm import elf
+from aot.run import run_bundle
+from aot.samples import random_inputs
+from tests.builder import ModelBuilder
 from tests.integrations.firmware import BUNDLES, link, need, printed, run
 
 DIGITS = BUNDLES / "digits" / "digits.tflite"
@@ -79,6 +84,51 @@ def test_blocks_are_what_the_description_says() -> None:
 
 def test_native_objects_know_nothing_of_it() -> None:
     assert elf.exported(aot.compile(DIGITS, "cortex-m4").object) == ("digits_run",)
+
+
+def two_by_two() -> bytes:
+    """Two inputs, two outputs, of different types and sizes that are no multiples of four bytes."""
+    m = ModelBuilder()
+    x, y = m.tensor("x", (1, 5), "float32"), m.tensor("y", (1, 7), "int8", scale=0.5, zero_point=3)
+    total, rectified = m.tensor("total", (1, 5), "float32"), m.tensor("rectified", (1, 7), "int8", scale=0.5, zero_point=3)
+    m.operator("ADD", [x, x], [total])
+    m.operator("RELU", [y], [rectified])
+    return m.build([y, x], [rectified, total])
+
+
+def test_every_placeholder_is_where_it_should_be(tmp_path: Path) -> None:
+    """In process: the bytes of a native bundle; other bytes of the mutable block stay; errors come before anything is touched."""
+    need("gcc")
+    path = tmp_path / "two.tflite"
+    path.write_bytes(two_by_two())
+    made = aot.compile(path, options=Options(api="glow"))
+    glow = made.glow
+    assert glow is not None and glow.constant_nbytes >= 1
+    inputs = random_inputs(made.main, 5)
+    wanted = [*inputs, *run_bundle(aot.compile(path), inputs).outputs]
+    sizes = (glow.constant_nbytes, glow.mutable_nbytes, glow.activations_nbytes)
+    blocks = [np.full(nbytes + 4 * glow.align, 0xA5, np.uint8) for nbytes in sizes]
+    starts = [-block.ctypes.data % glow.align + glow.align for block in blocks]
+    addresses = [block.ctypes.data + start for block, start in zip(blocks, starts, strict=True)]
+    blocks[0][starts[0] : starts[0] + sizes[0]] = np.frombuffer(made.weights or b"", np.uint8)
+    for array, placeholder in zip(inputs, glow.placeholders, strict=False):
+        start = starts[1] + placeholder.offset
+        blocks[1][start : start + array.nbytes] = array.view(np.uint8).reshape(-1)
+    expected = blocks[1].copy()
+    (tmp_path / "two.o").write_bytes(made.object)
+    run(["gcc", "-shared", "two.o", "-o", "two.so"], tmp_path)
+    function = ctypes.CDLL(str(tmp_path / "two.so")).two
+    function.argtypes = [ctypes.c_void_p] * 3
+    assert function(addresses[0], None, addresses[2]) == -1
+    assert function(addresses[0], addresses[1] + 1, addresses[2]) == -2
+    assert np.array_equal(blocks[1], expected)
+    assert function(*addresses) == 0
+    for array, placeholder in zip(wanted, glow.placeholders, strict=True):
+        start = starts[1] + placeholder.offset
+        expected[start : start + array.nbytes] = array.view(np.uint8).reshape(-1)
+    assert np.array_equal(blocks[1], expected)
+    for block, start, nbytes in zip(blocks, starts, sizes, strict=True):
+        assert (block[:start] == 0xA5).all() and (block[start + nbytes :] == 0xA5).all()
 
 
 @pytest.mark.parametrize(

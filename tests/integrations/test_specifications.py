@@ -160,6 +160,25 @@ def test_arduino_library_of_c_files_is_for_every_board(tmp_path: Path) -> None:
     assert sorted(path.name for path in (library / "src").iterdir()) == ["sine.c", "sine.h", "sine_weights.c"]
 
 
+@pytest.mark.parametrize(
+    ("emit", "precompiled", "core"), [("object", "full", "Cortex-M0+"), ("both", "full", None), ("c", None, None)]
+)
+def test_what_holds_of_an_object_and_of_c(emit: str, precompiled: str | None, core: str | None) -> None:
+    """A package of C files is for any core; where there is an object, too, only Arduino's builder can choose."""
+    made = aot.compile(BUNDLES / "sine" / "sine.tflite", "cortex-m0plus", options=Options(backend="generic", emit=emit))  # type: ignore[arg-type]
+    contents = package_files(Package(made), KINDS)
+    properties = contents["sine-arduino/library.properties"].decode().splitlines()
+    assert [line for line in properties if line.startswith("precompiled=")] == (
+        [f"precompiled={precompiled}"] if precompiled else []
+    )
+    root = ElementTree.fromstring(contents["sine-cmsis-pack/aot.sine.pdsc"])
+    assert [each.get("Dcore") for each in root.iter("require")] == ([core] if core else [])
+    categories = {file.attrib["category"] for file in root.iter("file") if file.get("attr") != "template"}
+    assert ("library" in categories, "sourceC" in categories) == (emit == "object", emit != "object")
+    assert ("depends on CPU_CORTEX_M" in contents["sine-zephyr/zephyr/Kconfig"].decode()) == (emit == "object")
+    assert ("flags" in json.loads(contents["sine-platformio/library.json"])["build"]) == (emit == "object")
+
+
 def test_platformio_library(folder: Path) -> None:
     pytest.importorskip("platformio", reason="needs PlatformIO's core: pip install platformio")
     from platformio.package.manifest.parser import ManifestParserFactory
