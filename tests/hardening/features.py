@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 
 from aot.bundle import Bundle
-from aot.driver import Options, compile
+from aot.driver import Emit, Options, compile
 from tests.graph import stateful
 from tests.shared import ROOT
 
@@ -38,9 +38,9 @@ FEATURES: dict[str, dict] = {
 
 
 @cache
-def bundle_of(feature: str, cpu: str = "cortex-m4") -> Bundle:
-    """Compile it: digits, both samples, or a model that remembers."""
-    options = Options(target=cpu, **FEATURES[feature])
+def bundle_of(feature: str, cpu: str | None = "cortex-m4", emit: Emit = "object") -> Bundle:
+    """Compile it (for this machine: None): digits, both samples, or a model that remembers."""
+    options = Options(target=cpu, emit=emit, **FEATURES[feature])
     if feature == "several models":
         return compile([DIGITS, SINE], options=options)
     if not feature.startswith("state"):
