@@ -26,7 +26,7 @@ from aot.graph.ops.rounding import nearest_array
 from aot.names import listed
 
 SUFFIXES = (".npy", ".npz", ".csv", ".bin")
-_WHOLE = re.compile(r"\s*[+-]?[0-9]{1,18}\s*")
+_WHOLE = re.compile(r"\s*[+-]?[0-9]+\s*")
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,7 @@ def _rows(path: str) -> list[list[Number]]:
 
 def _number(text: str) -> Number | None:
     try:
-        return int(text) if _WHOLE.fullmatch(text) else float(text)
+        return int(text) if _WHOLE.fullmatch(text) else None if "_" in text else float(text)
     except ValueError:
         return None
 
