@@ -46,6 +46,8 @@ system)
     [ -f /usr/share/i18n/locales/tr_TR ] || missing="$missing locales"
     # A missing emulator or compiler is no failure: the tests that need it skip and say so.
     [ -z "$missing" ] || install $missing || echo "setup: going on without: the tests that need them will skip" >&2
+    # Not every Debian has it.
+    command -v arduino-builder >/dev/null || install arduino-builder || echo "setup: going on without arduino-builder: its test will skip" >&2
     ;;
 *) sed -n '2,5p' "$0" >&2; exit 2 ;;
 esac
