@@ -9,7 +9,7 @@ SEED ?= 0
 FIRST ?= 0
 SECONDS ?= 60
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-docs newcomer check golden sweep fuzz fuzz-reader bench renode docs format clean system
+.PHONY: help demo test test-docs newcomer check golden sweep fuzz fuzz-reader bench renode docs dist format clean system
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -68,6 +68,9 @@ renode: $(VENV)/.test system ## The sample firmware under Renode (where it is in
 
 docs: $(VENV)/.test ## Write docs/operators.md again from the tables (and from the real models, where they are)
 	@$(BIN)/python docs/generate.py
+
+dist: $(VENV)/.test ## The wheel and the source archive of a release, in dist/
+	@SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(BIN)/python -m build --outdir dist . && ls dist
 
 format: $(VENV)/.test ## Format the sources
 	@$(BIN)/ruff check --fix . && $(BIN)/ruff format .

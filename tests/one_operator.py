@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from aot.graph.flatbuffer import enumerators
 from tests.builder import ModelBuilder
 
 
@@ -194,7 +195,7 @@ def random_inputs(model: bytes, seed: int = 0) -> list[np.ndarray]:
     """Pseudo-random inputs of a model: the full range of 8- and 16-bit integers, small other integers, standard normal floats."""
     import tflite
 
-    names = {number: name.lower() for name, number in vars(tflite.TensorType).items() if isinstance(number, int)}
+    names = {number: name.lower() for name, number in enumerators(tflite.TensorType).items()}
     graph, rng = tflite.Model.GetRootAs(model).Subgraphs(0), np.random.default_rng(seed)
     tensors = [graph.Tensors(graph.Inputs(position)) for position in range(graph.InputsLength())]
     return [

@@ -230,3 +230,8 @@ def options_object(table: Table, kind: str) -> object:
     made = getattr(tflite, kind)()
     made.Init(table.source.data, table.position)
     return made
+
+
+def enumerators(enumeration: type) -> dict[str, int]:
+    """The names and numbers of an enumeration of the schema; not what Python itself keeps in a class (as 3.13 its first line)."""
+    return {name: number for name, number in vars(enumeration).items() if isinstance(number, int) and not name.startswith("__")}

@@ -19,7 +19,7 @@ from tflite.BuiltinOptions import BuiltinOptions
 from tflite.BuiltinOptions2 import BuiltinOptions2
 
 from aot.errors import CompileError
-from aot.graph.flatbuffer import Table, options_object, root
+from aot.graph.flatbuffer import Table, enumerators, options_object, root
 from aot.graph.flexbuffer import read_map
 from aot.graph.ir import DType, Graph, Model, Node, Signature, Value
 from aot.graph.operator import FirmwareCall, Operator
@@ -38,9 +38,9 @@ CUSTOM, CUSTOM_BYTES = "CUSTOM", "CUSTOM_BYTES"
 """CUSTOM: the builtin operator that stands for one known by its custom code, and what such an operator says its options are, if they
 are a map; CUSTOM_BYTES if it wants a `FirmwareCall`: code, function, and the options' bytes as they are."""
 NO_FUNCTIONS: Mapping[str, str] = {}
-OPERATOR_NAMES = {code: name for name, code in vars(BuiltinOperator).items() if isinstance(code, int)}
-OPTIONS_NAMES = {code: name for name, code in vars(BuiltinOptions).items() if isinstance(code, int)}
-OPTIONS2_NAMES = {code: name for name, code in vars(BuiltinOptions2).items() if isinstance(code, int)}
+OPERATOR_NAMES = {code: name for name, code in enumerators(BuiltinOperator).items()}
+OPTIONS_NAMES = {code: name for name, code in enumerators(BuiltinOptions).items()}
+OPTIONS2_NAMES = {code: name for name, code in enumerators(BuiltinOptions2).items()}
 
 
 def read_file(

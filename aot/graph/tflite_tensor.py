@@ -15,12 +15,12 @@ import numpy as np
 from tflite.TensorType import TensorType
 
 from aot.errors import CompileError
-from aot.graph.flatbuffer import Table
+from aot.graph.flatbuffer import Table, enumerators
 from aot.graph.ir import DType, Quantisation, Shape, Value
 from aot.graph.shapes import MAX_RANK, has_elements, require_sane
 from aot.graph.tflite_sparsity import positions
 
-DTYPES = {code: DType(name.lower()) for name, code in vars(TensorType).items() if isinstance(code, int)}
+DTYPES = {code: DType(name.lower()) for name, code in enumerators(TensorType).items()}
 ACTIVATION_DTYPES = (DType.INT4, DType.INT8, DType.UINT8, DType.INT16, DType.UINT16)
 """Integer types that mean quantised numbers when they have a scale; the wider ones are mostly counts and indices."""
 
