@@ -10,7 +10,9 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from click.testing import CliRunner
 
+from aot.commands.where import where as where_command
 from bundles import qemu
 from tests.integrations.firmware import AOT, BUNDLES, CPU, link, need, printed, run
 
@@ -22,6 +24,11 @@ PROJECT = Path(__file__).parent / "project"
 def prints_what_it_should(elf: Path) -> bool:
     need("qemu-system-arm")
     return not qemu.run(elf, "stm32f405", EXPECTED, show=lambda line: None)
+
+
+def where(system: str) -> str:
+    """What `aot where` prints."""
+    return CliRunner().invoke(where_command, [system]).output.strip()
 
 
 def newer(path: Path, than: Path) -> None:
@@ -44,7 +51,7 @@ def test_cmake_builds_the_firmware_and_follows_the_model(
     tmp_path: Path, model: Path, generator: str, tool: str, backend: str, emit: str
 ) -> None:
     need("cmake", tool, "arm-none-eabi-gcc")
-    package = run([*AOT, "where", "cmake"], tmp_path).strip()
+    package = where("cmake")
     settings = {
         "CMAKE_SYSTEM_NAME": "Generic",
         "CMAKE_TRY_COMPILE_TARGET_TYPE": "STATIC_LIBRARY",
@@ -75,7 +82,7 @@ def test_cmake_builds_the_firmware_and_follows_the_model(
 def test_make_builds_the_firmware_and_follows_the_model(tmp_path: Path) -> None:
     need("make", "arm-none-eabi-gcc")
     model = Path(shutil.copy(MODEL, tmp_path / "model.tflite"))
-    fragment = run([*AOT, "where", "make"], tmp_path).strip()
+    fragment = where("make")
     command = [
         "make",
         "-f",
