@@ -9,7 +9,7 @@ SEED ?= 0
 FIRST ?= 0
 SECONDS ?= 60
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-docs newcomer check golden sweep fuzz fuzz-reader bench renode docs dist format clean system
+.PHONY: help demo test test-docs newcomer check golden sweep fuzz fuzz-reader bench renode docs site dist format clean system
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -66,11 +66,14 @@ bench: $(VENV)/.bench system ## Count everything again: bench/*.json, docs/bench
 renode: $(VENV)/.test system ## The sample firmware under Renode (where it is installed), and the same ELFs on QEMU
 	@$(BIN)/python -m bundles.emulate
 
-docs: $(VENV)/.test ## Write docs/operators.md again from the tables (and from the real models, where they are)
+docs: $(VENV)/.test ## Write the generated pages of docs/ again: operators (also from the real models, where they are), targets, command line, pictures
 	@$(BIN)/python docs/generate.py
 
 dist: $(VENV)/.test ## The wheel and the source archive of a release, in dist/
 	@SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(BIN)/python -m build --outdir dist . && ls dist
+
+site: $(VENV)/.test ## The documentation as a site: build/site
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 format: $(VENV)/.test ## Format the sources
 	@$(BIN)/ruff check --fix . && $(BIN)/ruff format .

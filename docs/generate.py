@@ -1,9 +1,9 @@
-"""Writes docs/operators.md from the tables of operators and kernels, and from measured figures.
+"""Writes the generated pages: operators.md from the tables of operators and kernels and from measured figures; cli.md, targets.md.
 
     python docs/generate.py [--kept]
 
-Enters: `OPERATORS`, the back ends' kernels, docs/measured.json. Leaves: docs/operators.md. Where the real models are beside the repository
-and TFLite Micro is installed, measured.json is made again first (about a minute); not with --kept.
+Enters: `OPERATORS`, the back ends' kernels, docs/measured.json, what reference.py finds. Leaves: those of `PAGES`. Where the real models are beside
+the repository and TFLite Micro is installed, measured.json is made again first (about a minute); not with --kept.
 Invariant: the same tables and figures give the same text.
 """
 
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -30,15 +30,16 @@ from aot.graph.support import ORACLES
 from aot.graph.tflite import read_model
 from aot.lower.implementation import Backend, kind_of
 from aot.lower.program import Program
-from aot.target import Target
+from aot.target import ABILITIES, Target
 from bench.arena import arena
+from docs.reference import cli_page, target_rows
 from tests.differential.byhand import BY_HAND
 from tests.differential.net import Net
 from tests.differential.types import WEIGHTED, retyped, types
 from tests.shared import MODELS
 
 HERE = Path(__file__).resolve().parent
-PAGE, MEASURED = HERE / "operators.md", HERE / "measured.json"
+MEASURED = HERE / "measured.json"
 BACKEND, CPU = "cmsis-nn", "cortex-m4"
 WAKE_WORDS = (
     *(f"esphome_mww/{name}" for name in ("alexa", "hey_mycroft", "okay_computer", "v2-alexa", "vad")),
@@ -133,21 +134,34 @@ def refusal(name: str) -> str:
     return ""
 
 
-def page() -> str:
+def operators_page() -> str:
     """The text of docs/operators.md."""
-    environment = Environment(loader=FileSystemLoader(HERE), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     figures = json.loads(MEASURED.read_text())
     kernels = BACKENDS[BACKEND].kernels
-    return (
-        environment.get_template("operators.md.j2").render(rows=rows(), cpu=CPU, backend=BACKEND, kernels=kernels, **figures) + "\n"
-    )
+    return _render("operators.md.j2", rows=rows(), cpu=CPU, backend=BACKEND, kernels=kernels, **figures)
+
+
+def targets_page() -> str:
+    """The text of docs/targets.md."""
+    example = (HERE.parent / "aot" / "targets" / f"{CPU}.yaml").read_text().strip()
+    return _render("targets.md.j2", backends=target_rows(), example=example, abilities=sorted(ABILITIES))
+
+
+def _render(template: str, **content: object) -> str:
+    environment = Environment(loader=FileSystemLoader(HERE), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    return environment.get_template(template).render(**content) + "\n"
+
+
+PAGES: Mapping[str, Callable[[], str]] = {"operators.md": operators_page, "targets.md": targets_page, "cli.md": cli_page}
+"""The generated pages, by their name in docs/."""
 
 
 def main() -> int:
     if "--kept" not in sys.argv[1:] and MODELS.is_dir() and find_spec("tflite_micro"):
         MEASURED.write_text(json.dumps(measure(), indent=1) + "\n")
-    PAGE.write_text(page())
-    print(f"wrote {PAGE.relative_to(HERE.parent)}")
+    for name, page in PAGES.items():
+        (HERE / name).write_text(page())
+        print(f"wrote docs/{name}")
     return 0
 
 

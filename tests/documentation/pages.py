@@ -16,6 +16,8 @@ PAGES = tuple(
     path.relative_to(ROOT).as_posix()
     for path in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), ROOT / "bundles" / "README.md")
 )
+OF_HELP = "docs/cli.md"
+"""The page that is made of `--help`, whose examples are scripts anyway."""
 _FENCE = re.compile(r"^( *)```([^\n]*)\n(.*?)^ *```\s*?$", re.MULTILINE | re.DOTALL)
 _INLINE = re.compile(r"`(aot [^`\n]+)`")
 _PLACEHOLDER = re.compile(r"\b(NAME|FOLDER|FILE|N|TRIPLE|BYTES|COMMAND|PASS|SHELL|KEY)\b|\.\.\. |[<>|]")
@@ -50,6 +52,8 @@ def scripts() -> tuple[Script, ...]:
     """Everything that is there to be typed, each text once a page."""
     found: dict[tuple[str, str], Script] = {}
     for page in PAGES:
+        if page == OF_HELP:
+            continue
         plain = outside_fences(page)
         every = [(line, content) for line, mark, content in fences(page) if mark == "sh"]
         every += [

@@ -1,0 +1,1 @@
+"""The documentation, and what writes its generated pages (`make docs`)."""
