@@ -18,7 +18,7 @@ needs_atheris = pytest.mark.skipif(importlib.util.find_spec("atheris") is None, 
 
 
 def test_cases_by_number() -> None:
-    ((counts, lines),) = fuzz_reader.fuzz(40_000_000, 10_000 if SWEEP else 500, 1)
+    ((counts, lines),) = fuzz_reader.fuzz(40_000_000, 10_000 if SWEEP else 400, 1)
     assert not lines and not counts["broken"] and counts["read"] > 50 and counts["refused"] > 200
 
 
@@ -35,7 +35,7 @@ def test_a_case_that_kills_its_process_is_found() -> None:
 
 @needs_atheris
 def test_atheris_finds_nothing() -> None:
-    code, text = reader_target.fuzz("-max_total_time", 300) if SWEEP else reader_target.fuzz("-runs", 400)
+    code, text = reader_target.fuzz("-max_total_time", 300) if SWEEP else reader_target.fuzz("-runs", 200)
     assert code == 0 and "branches reached" in text, text
 
 

