@@ -102,20 +102,13 @@ def test_make_builds_the_firmware_and_follows_the_model(tmp_path: Path) -> None:
     assert elf.stat().st_mtime_ns > before
 
 
-CASES = {
-    "zephyr": (["samples/digits/src/main.c", "samples/digits/src/digits_sample.c"], ["-Iinclude", "-Llib", "-ldigits"]),
-    "arduino": (["examples/digits/digits.ino", "examples/digits/digits_sample.c"], ["-Isrc", "-Lsrc/cortex-m4", "-ldigits"]),
-    "platformio": (["examples/digits/main.c", "examples/digits/digits_sample.c"], ["-Iinclude", "-Llib/cortex-m4", "-ldigits"]),
-}
-
-
-@pytest.mark.parametrize("kind", CASES)
-def test_sample_prints_the_right_class(tmp_path: Path, seven: Path, kind: str) -> None:
+def test_arduino_example_with_the_object_prints_the_right_class(tmp_path: Path, seven: Path) -> None:
+    """With the flags that an Arduino builder makes of a precompiled library (tests/integrations/test_arduino.py has an older one)."""
     need("arm-none-eabi-gcc")
-    package = seven / f"digits-{kind}"
-    sources, flags = CASES[kind]
-    within = [f"{flag[:2]}{package / flag[2:]}" if flag.startswith(("-I", "-L")) else flag for flag in flags]
-    assert printed(link(tmp_path, [package / source for source in sources], within), 1) == ["digits: class 7"]
+    library = seven / "digits-arduino"
+    sources = [library / "examples" / "digits" / name for name in ("digits.ino", "digits_sample.c")]
+    elf = link(tmp_path, sources, [f"-I{library}/src", f"-L{library}/src/cortex-m4", "-ldigits"])
+    assert printed(elf, 1) == ["digits: class 7"]
 
 
 def test_program_out_of_a_cmsis_pack_prints_the_right_class(tmp_path: Path, seven: Path) -> None:
