@@ -1,7 +1,7 @@
 """JUnit XML of a verification, for the test report of a CI.
 
 Enters: `Places`, layers. Leaves: the file's text. Invariant: a test suite for each place, a test case for each sample and each layer; a place that
-is missing is a suite whose one case is skipped, with the reason.
+is missing is a suite whose one case is skipped, with the reason; a verification that could not end is an error, never no file.
 """
 
 from __future__ import annotations
@@ -37,6 +37,18 @@ def junit(
             if each.differing:
                 text = f"{each.differing} of {each.elements} elements differ, by {each.largest:g} at most"
                 SubElement(case, "failure", message=text, type="difference").text = text
+    return _text_of(suites)
+
+
+def junit_error(name: str, properties: Mapping[str, str], text: str) -> bytes:
+    """The report of a verification that did not end: the code accessed memory outside its buffers, say."""
+    suites = Element("testsuites", name=f"aot verify {name}")
+    case = _case(_suite(suites, name, properties), name, "the verification", 0.0)
+    SubElement(case, "error", message=_text(text), type="InternalError").text = _text(text)
+    return _text_of(suites)
+
+
+def _text_of(suites: Element) -> bytes:
     for suite in suites:
         _count(suite, [suite])
     _count(suites, list(suites))
@@ -77,7 +89,7 @@ def _count(element: Element, suites: Sequence[Element]) -> None:
     cases = [case for suite in suites for case in suite.iter("testcase")]
     element.set("tests", str(len(cases)))
     element.set("failures", str(sum(case.find("failure") is not None for case in cases)))
-    element.set("errors", "0")
+    element.set("errors", str(sum(case.find("error") is not None for case in cases)))
     if element.tag == "testsuite":
         element.set("skipped", str(sum(case.find("skipped") is not None for case in cases)))
     element.set("time", f"{sum(float(case.get('time', '0')) for case in cases):.3f}")

@@ -17,9 +17,9 @@ from aot.accuracy import Accuracy
 from aot.bundle import Bundle
 from aot.commands.run import figures
 from aot.commands.tables import console, counted, say, table
-from aot.errors import CompileError
+from aot.errors import CompileError, InternalError
 from aot.histogram import Bin, Histogram
-from aot.junit import junit
+from aot.junit import junit, junit_error
 from aot.oracles import INTERPRETER
 from aot.verify import LayerDifference, Places, Verdict
 from aot.version import VERSION
@@ -175,17 +175,29 @@ def _finite(value: Any) -> Any:
 
 def write_junit(finding: Finding, path: str) -> None:
     """The JUnit XML; CompileError where it can't be written."""
-    bundle, first = finding.bundle, finding.first
-    properties = {
+    bundle = finding.bundle
+    properties = _properties(bundle, finding.first.oracle)
+    if finding.accuracies:
+        properties |= {"accuracy": str(finding.accuracies[0]), "accuracy of the oracle": str(finding.accuracies[1])}
+    _write(path, junit(bundle.name, finding.places, finding.samples, finding.layers, properties, finding.culprit))
+
+
+def write_junit_error(bundle: Bundle, oracle: str, path: str, error: InternalError) -> None:
+    """The JUnit XML of a verification that ended with a fault of ours."""
+    _write(path, junit_error(bundle.name, _properties(bundle, oracle), str(error)))
+
+
+def _properties(bundle: Bundle, oracle: str) -> dict[str, str]:
+    return {
         "aot": VERSION,
         "model_sha256": bundle.model_sha256,
         "target": bundle.target.name,
         "backend": bundle.backend,
-        "oracle": first.oracle,
+        "oracle": oracle,
     }
-    if finding.accuracies:
-        properties |= {"accuracy": str(finding.accuracies[0]), "accuracy of the oracle": str(finding.accuracies[1])}
-    content = junit(bundle.name, finding.places, finding.samples, finding.layers, properties, finding.culprit)
+
+
+def _write(path: str, content: bytes) -> None:
     try:
         Path(path).write_bytes(content)
     except OSError as error:

@@ -17,10 +17,10 @@ from aot.commands.common import print_json
 from aot.commands.options import WholeNumber, compile_options, link_option, model_option, push_option
 from aot.commands.request import Request, stoppable
 from aot.commands.run import check_where
-from aot.commands.verdict import Finding, described, print_finding, write_junit
+from aot.commands.verdict import Finding, described, print_finding, write_junit, write_junit_error
 from aot.dataset import load_dataset, load_labels
 from aot.driver import read_main_graph
-from aot.errors import CompileError
+from aot.errors import CompileError, InternalError
 from aot.histogram import histograms
 from aot.oracles import best_oracle
 from aot.run import place_of, require_functions, where_names
@@ -82,8 +82,14 @@ class Expected:
     " (in0, ... with an axis of samples first, or a golden file); a .csv file with a row for each sample.",
 )
 @click.option("--labels", "labels", metavar="FILE", help="Class numbers of the samples (.csv, .txt, .npy, .npz): says accuracy.")
-@click.option("--top", type=WholeNumber(1), default=1, help="With --labels: also how often the class is among so many best scores.")
-@click.option("--samples", type=WholeNumber(1), default=5, show_default=True, help="Random inputs, where there is no golden file.")
+@click.option(
+    "--top",
+    metavar="K",
+    type=WholeNumber(1),
+    default=1,
+    help="With --labels: also how often the class is among so many best scores.",
+)
+@click.option("--samples", type=WholeNumber(1), default=5, show_default=True, help="Random inputs, where no file gives any.")
 @click.option("--seed", type=WholeNumber(0), default=0, help="Seed of the random inputs.")
 @click.option(
     "--layers", "by_layer", is_flag=True, help="Compare each layer's result with the reference meaning of the program, too."
@@ -132,7 +138,12 @@ def verify_command(
             require_functions(bundle, place_of(bundle, places[0]))
         with request.progress:
             expected = _expected(request, path, bundle, given, arrays)
-            finding = _find(request, path, bundle, expected, places, given, by_layer, push_rows, bool(objects))
+            try:
+                finding = _find(request, path, bundle, expected, places, given, by_layer, push_rows, bool(objects))
+            except InternalError as error:
+                if junit_path is not None:
+                    write_junit_error(bundle, expected.oracle, junit_path, error)
+                raise
         if junit_path is not None:
             write_junit(finding, junit_path)
         if as_json:

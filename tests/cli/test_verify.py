@@ -17,7 +17,7 @@ from aot.accuracy import Accuracy, accuracy
 from aot.bundle import Bundle, Entry, Port
 from aot.commands import verify as command
 from aot.dataset import load_dataset, load_labels
-from aot.errors import CompileError
+from aot.errors import CompileError, InternalError
 from aot.graph.ir import DType, Quantisation
 from aot.histogram import Bin, histograms
 from aot.run import RunResult
@@ -298,6 +298,23 @@ def test_layers_of_weights_in_pages(capsys: pytest.CaptureFixture[str]) -> None:
     """The bundle whose layers can be seen has its weights in the object: a page is no layer, and has no meaning of its own."""
     code, out, _ = run(capsys, "verify", DIGITS, *M4, "--samples", "1", "--page-weights", "4K", "--layers")
     assert code == 0 and "digits_k00" in out and "PASS" in out
+
+
+def test_a_fault_of_ours_is_in_the_report(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Code that accesses memory outside its buffers: a traceback, and an error for the CI."""
+
+    def faulty(*_: object, **more: object) -> RunResult:
+        raise InternalError("layer k00: writes 1 byte at 0x20000000, 1 byte past the end of the workspace \x07")
+
+    monkeypatch.setattr(verification, "run_bundle", faulty)
+    report = tmp_path / "report.xml"
+    with pytest.raises(InternalError, match="past the end of the workspace"):
+        run(capsys, "verify", DIGITS, *M4, "--samples", "1", "--junit", str(report))
+    (suite,) = JUnitXml.fromfile(str(report))
+    assert (suite.tests, suite.failures, suite.errors) == (1, 0, 1)
+    assert "past the end of the workspace ?" in report.read_text()
 
 
 def test_what_verify_refuses(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
