@@ -40,6 +40,10 @@ _SLIGHT = 0.01
 """Of all instructions: what balanced code may take more for the sake of memory."""
 
 
+MOST_THREADS = 1024
+"""More parts than that no machine runs at once; the header states the number as uint32."""
+
+
 @dataclass(frozen=True)
 class Planned:
     """What was chosen of some offers for a goal, and the plan of each entry."""
@@ -51,8 +55,8 @@ class Planned:
 
 def require_threads(options: Options) -> None:
     """CompileError for what can't be combined with --threads."""
-    if options.threads < 1:
-        raise CompileError(f"--threads {options.threads} is not a number of threads")
+    if not 1 <= options.threads <= MOST_THREADS:
+        raise CompileError(f"--threads {options.threads} is not a number of threads", hint=f"1 to {MOST_THREADS}")
     if options.threads > 1 and (taken := options.regions.keys() & {pointer.name for pointer in workers()}):
         raise CompileError(f"--region {min(taken)}: an entry has a parameter of this name", hint="give the region another name")
     for option, wanted in (("--stream-input", options.stream_input), ("--optimize ram", options.optimize == "ram")):

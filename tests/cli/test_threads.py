@@ -61,6 +61,7 @@ def test_explanation(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeyp
     ("changes", "text"),
     [
         ({"threads": 0}, "--threads 0 is not a number of threads"),
+        ({"threads": 10**23}, "is not a number of threads .*1 to 1024"),
         ({"stream_input": True}, "--threads divides the rows of one layer, and --stream-input makes a few rows of a layer after"),
         ({"optimize": "ram"}, "--threads divides the rows of one layer, and --optimize ram makes a few rows of a layer after"),
         ({"regions": {"pool": 100000}}, "--region pool: an entry has a parameter of this name"),
