@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -292,6 +293,18 @@ def test_a_failure_is_said_everywhere(capsys: pytest.CaptureFixture[str], tmp_pa
     assert "10 of 5120 elements differ, by 1 at most" in report.read_text()
     code, out, _ = run(capsys, *arguments, "qemu")
     assert code == 1 and "output 0: differences, in steps of the output" in out and "and" not in out.splitlines()[-2]
+
+
+def test_floats_that_are_close(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    genuine = verification.run_bundle
+
+    def close(*arguments: Any, **more: Any) -> RunResult:
+        result = genuine(*arguments, **more)
+        return replace(result, outputs=tuple(output * np.float32(1 + 2e-6) for output in result.outputs))
+
+    monkeypatch.setattr(verification, "run_bundle", close)
+    code, out, _ = run(capsys, "verify", str(ROOT / "bundles/digits_float/digits_float.tflite"), "--samples", "1")
+    assert code == 0 and "PASS: all outputs are within 1e-05 of their largest" in out and "up to 1e-05" in out
 
 
 def test_layers_of_weights_in_pages(capsys: pytest.CaptureFixture[str]) -> None:
