@@ -1,9 +1,9 @@
-"""Writes the generated pages: operators.md from the tables of operators and kernels and from measured figures; cli.md, targets.md.
+"""Writes the generated pages: operators.md from the tables of operators and kernels and from measured figures; cli.md, targets.md; pictures.
 
     python docs/generate.py [--kept]
 
-Enters: `OPERATORS`, the back ends' kernels, docs/measured.json, what reference.py finds. Leaves: those of `PAGES`. Where the real models are beside
-the repository and TFLite Micro is installed, measured.json is made again first (about a minute); not with --kept.
+Enters: `OPERATORS`, the back ends' kernels, docs/measured.json, what reference.py and pictures.py find. Leaves: those of `PAGES`.
+Where the real models are beside the repository and TFLite Micro is installed, measured.json is made again first (about a minute); not with --kept.
 Invariant: the same tables and figures give the same text.
 """
 
@@ -32,6 +32,7 @@ from aot.lower.implementation import Backend, kind_of
 from aot.lower.program import Program
 from aot.target import ABILITIES, Target
 from bench.arena import arena
+from docs.pictures import PICTURES
 from docs.reference import cli_page, target_rows
 from tests.differential.byhand import BY_HAND
 from tests.differential.net import Net
@@ -152,8 +153,13 @@ def _render(template: str, **content: object) -> str:
     return environment.get_template(template).render(**content) + "\n"
 
 
-PAGES: Mapping[str, Callable[[], str]] = {"operators.md": operators_page, "targets.md": targets_page, "cli.md": cli_page}
-"""The generated pages, by their name in docs/."""
+PAGES: Mapping[str, Callable[[], str]] = {
+    "operators.md": operators_page,
+    "targets.md": targets_page,
+    "cli.md": cli_page,
+    **PICTURES,
+}
+"""The generated pages and pictures, by their name in docs/."""
 
 
 def main() -> int:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 
 import pytest
 
+import aot
+from aot.driver import Options
 from aot.graph.ops import OPERATORS
 from docs import generate
+from docs.pictures import CPU, MODEL, PICTURES
 from tests.shared import ROOT
 
 
@@ -16,6 +20,15 @@ from tests.shared import ROOT
 @pytest.mark.parametrize("page", generate.PAGES)
 def test_the_page_is_up_to_date(page: str) -> None:
     assert (ROOT / "docs" / page).read_text() == generate.PAGES[page](), "run make docs"
+
+
+@pytest.mark.slow
+def test_how_it_works_has_the_plans_figures() -> None:
+    text = (ROOT / "docs" / "how.md").read_text()
+    for options in (Options(optimize="speed", inplace=False), Options(optimize="speed"), Options(optimize="ram")):
+        made = aot.compile(MODEL, CPU, options=replace(options, io="workspace"))
+        assert f"{made.workspace_nbytes:,} bytes" in text.replace("\n", " ") or f"instead of {made.workspace_nbytes:,}." in text
+    assert all(name in text for name in PICTURES)
 
 
 def test_every_operator_has_a_line() -> None:
