@@ -101,8 +101,9 @@ def _fence(text: str, mark: str = "text") -> str:
 
 
 def _escaped(text: str) -> str:
-    """Words that Markdown would take for HTML, emphasis or a heading are code."""
-    return re.sub(r"<(?=\w)", "&lt;", text.replace("*", "\\*"))
+    """Without what Markdown would take for HTML or emphasis; pages are links."""
+    plain = re.sub(r"<(?=\w)", "&lt;", text.replace("*", "\\*"))
+    return re.sub(r"\bdocs/(\w+\.md)", r"[\1](\1)", plain)
 
 
 def _cell(text: str) -> str:
