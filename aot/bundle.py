@@ -15,6 +15,7 @@ from aot.pointers import Pointer, ordered, reader, state, weights, workers, work
 
 if TYPE_CHECKING:
     from aot.glow import Glow
+    from aot.instrument import Instrument, Tensor
     from aot.lower.loaded import Loaded
     from aot.lower.memory import Memory
     from aot.lower.plan import Plan, Region
@@ -123,7 +124,8 @@ class Load:
 class Entry:
     """A function of the bundle.
 
-    `int SYMBOL(inputs..., outputs..., void *workspace[, void *state][, const void *weights][, read, ctx][, parallel_for, pool])`;
+    `int SYMBOL(inputs..., outputs..., void *workspace[, void *state][, const void *weights][, read, ctx][, parallel_for, pool]
+    [, on_layer, observer][, cycles])`;
     inputs and outputs are absent with `--io workspace`, the state where `state_nbytes` is 0. The one that `initialises` is
     `int SYMBOL(void *state[, const void *weights])`.
     Returns 0; -1 for a null pointer; -2 for a misaligned one, before anything is touched; -3 at once if a function of the firmware
@@ -133,6 +135,7 @@ class Entry:
     `int read(void *ctx, uint32_t offset, uint32_t size, void *dst)`; after another answer than 0 it returns -5 at once. regions: the
     memories that the workspace is in, if there are several: there is a pointer to each of them instead. loaded: the constants that are in
     one of them. threads: in how many parts layers are divided at most; where there are several, `parallel_for` runs them.
+    instrument: what it tells of its layers; tensors: what they leave, for `--instrument dump`.
     """
 
     symbol: str
@@ -155,6 +158,13 @@ class Entry:
     regions: tuple[Region, ...] = ()
     loaded: Loaded | None = None
     threads: int = 1
+    instrument: Instrument | None = None
+    tensors: tuple[Tensor, ...] = ()
+
+    @property
+    def tells(self) -> bool:
+        """Whether it calls a function before and after each layer."""
+        return self.instrument is not None and self.instrument.kind != "cycles"
 
     @property
     def prefix(self) -> str:
@@ -247,9 +257,9 @@ class Bundle:
         """What an entry is passed besides its inputs and outputs, in order."""
         kept = (state(entry.state_nbytes, entry.state_align),) if entry.state_nbytes else ()
         constants = () if self.weights is None else (weights(len(self.weights), self.weights_align),)
-        return ordered(
-            (*entry.workspaces, *kept, *constants, *(reader() if entry.paging else ()), *(workers() if entry.threads > 1 else ()))
-        )
+        functions = (*(reader() if entry.paging else ()), *(workers() if entry.threads > 1 else ()))
+        told = () if entry.instrument is None else entry.instrument.pointers(len(entry.layers))
+        return ordered((*entry.workspaces, *kept, *constants, *functions, *told))
 
     @property
     def streams(self) -> bool:

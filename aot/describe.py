@@ -14,6 +14,8 @@ from aot.backends.library import library_call
 from aot.bundle import Entry, Layer, Load, Paging, Stream, Variant
 from aot.errors import CompileError
 from aot.graph.primitive import Contract
+from aot.instrument import tensors_of
+from aot.llvm.layout import Layout
 from aot.llvm.load import load_function
 from aot.llvm.stream import steps_function
 from aot.lower.implementation import request_of
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from aot.driver import Options
     from aot.graph.ir import Node
     from aot.graph.primitive import Primitive
+    from aot.instrument import Tensor
     from aot.llvm.module import EmittedObject, EntrySource
     from aot.lower.implementation import Choice, Implementation
     from aot.lower.loaded import Loaded
@@ -64,7 +67,17 @@ def describe_entry(source: EntrySource, emitted: EmittedObject, nodes: tuple[Nod
         regions=plan.regions,
         loaded=source.loaded,
         threads=schedule_.threads,
+        instrument=source.instrument,
+        tensors=_tensors(source, options),
     )
+
+
+def _tensors(source: EntrySource, options: Options) -> tuple[Tensor, ...]:
+    """What layers leave, if that can be dumped."""
+    if source.instrument is None or source.instrument.kind != "dump":
+        return ()
+    layout = Layout(source.plan, source.inputs, source.outputs, options.io == "workspace", 32, source.state)
+    return tensors_of(layout, source.pointers(options.weights == "separate"))
 
 
 def describe_load(name: str, loaded: Loaded | None, emitted: EmittedObject) -> Load | None:

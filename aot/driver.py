@@ -31,6 +31,7 @@ from aot.graph.ops.firmware import require_declared_shapes, require_functions
 from aot.graph.passes import PASSES, run_passes
 from aot.graph.passes.memory import widen_variables
 from aot.graph.shapes import fix_shapes
+from aot.instrument import KINDS, Kind, instrument_of, require_instrument
 from aot.llvm.calls import require_foreign
 from aot.llvm.isolation import isolated
 from aot.llvm.module import EmittedObject, EntrySource, emit_bundle
@@ -82,6 +83,8 @@ class Options:
     weights are separate then.
     emit: an object, or C files of the same meaning for any compiler (`docs/c.md`), or both. None: an object; for a CPU that LLVM has no
     code generator for C, and where a triple is named beside it both.
+    instrument: what entries tell of their layers while they run (`docs/instrument.md`); cycle_counter: address of a 32-bit counter instead
+    of the DWT unit's, for `cycles`.
     expose: every intermediate buffer becomes a further output (for finding the layer that differs).
     """
 
@@ -109,6 +112,8 @@ class Options:
     threads: int = 1
     api: Api = "native"
     emit: Emit | None = None
+    instrument: Kind | None = None
+    cycle_counter: int | None = None
     expose: bool = False
 
 
@@ -149,6 +154,8 @@ def compile(
     if options.emit is not None:
         choose("emit", options.emit, EMIT)
     choose("api", options.api, APIS)
+    if options.instrument is not None:
+        choose("instrument", options.instrument, KINDS)
     observe: Observer = observer or (lambda stage, result: None)
     chosen, backend = resolve_target(options)
     options = replace(options, kernels=kernels_of(options, backend), emit=emission_of(options, chosen))
@@ -166,6 +173,7 @@ def compile(
     if options.api != "native":
         require_glow(options)
         options = replace(options, weights="separate")
+    require_instrument(options, chosen)
     paths = [path] if isinstance(path, str | Path) else list(path)
     models = read_files(paths, OPERATORS, options.custom)
     for model in models:
@@ -305,7 +313,8 @@ def entry_sources(
     sources = []
     for symbol, _ in lowered.entries:
         plan = next(plans)
-        sources.append(EntrySource(symbol, plan, *ports(plan.schedule.program, plan, target, options), state, loaded=loaded))
+        given = ports(plan.schedule.program, plan, target, options)
+        sources.append(EntrySource(symbol, plan, *given, state, loaded=loaded, instrument=instrument_of(options)))
     if state.nbytes:
         plain = replace(options, regions={}, page_weights_nbytes=None, threads=1)
         first = plan_program(initial_program(state), target, backend, plain, lambda stage, result: None)
@@ -482,7 +491,9 @@ def ports(program: Program, plan: Plan, target: Target, options: Options) -> tup
     buffers = [program[name] for name in (*program.inputs, *program.outputs)]
     roles = ["input"] * len(program.inputs) + ["output"] * len(program.outputs)
     texts = [re.sub(r":0$", "", buffer.label) or role for buffer, role in zip(buffers, roles, strict=True)]
-    callers = (*reader() * (options.page_weights_nbytes is not None), *workers() * (options.threads > 1))
+    instrument = instrument_of(options)
+    told = () if instrument is None else instrument.pointers(1)
+    callers = (*reader() * (options.page_weights_nbytes is not None), *workers() * (options.threads > 1), *told)
     taken = [*options.regions, *(pointer.name for pointer in callers)]
     made = []
     for name, buffer in zip(unique_identifiers(texts, "tensor", taken), buffers, strict=True):

@@ -81,6 +81,7 @@ def require_glow(options: Options) -> None:
         "--page-weights": options.page_weights_nbytes is not None,
         "--region": bool(options.regions),
         "--threads": options.threads > 1,
+        "--instrument": options.instrument is not None,
         "C files": options.emit != "object",
     }
     for what, asked in refused.items():

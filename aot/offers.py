@@ -40,8 +40,9 @@ _WORTH = 0.95
 
 def divides(options: Options) -> bool:
     """Whether layers may run by rows."""
+    whole = options.expose or options.instrument == "dump"
     wanted = options.optimize in ("balanced", "ram") or limit_nbytes(options) is not None or options.stream_input
-    return wanted and options.kernels != "library" and not options.expose and options.threads == 1
+    return wanted and options.kernels != "library" and not whole and options.threads == 1
 
 
 def is_slight(options: Options) -> bool:

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import json
 from importlib.resources import files as files_of_package
+from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from aot.artefacts.description import describe
 from aot.artefacts.header import entry_view
+from aot.artefacts.layers import layers_view
 from aot.bundle import Bundle
 from aot.version import VERSION
 
@@ -36,6 +38,8 @@ def files(bundle: Bundle) -> dict[str, bytes]:
         f"{bundle.name}.json": (json.dumps(describe(bundle), indent=2) + "\n").encode(),
         "CMakeLists.txt": _render("CMakeLists.txt.j2", bundle).encode(),
     }
+    if described := layers_view(bundle):
+        contents[f"{bundle.name}_layers.h"] = _render_layers(bundle, described)
     if bundle.functions:
         contents[CUSTOM_HEADER] = (files_of_package("aot") / "templates" / CUSTOM_HEADER).read_bytes()
     if bundle.library_notes is not None:
@@ -65,6 +69,14 @@ def environment() -> Environment:
         keep_trailing_newline=True,
         autoescape=False,
     )
+
+
+def _render_layers(bundle: Bundle, entries: list[dict[str, Any]]) -> bytes:
+    """NAME_layers.h."""
+    rank, dumps = max(entry["rank"] for entry in entries), any(entry["tensors"] for entry in entries)
+    template = environment().get_template("layers.h.j2")
+    text = template.render(bundle=bundle, NAME=bundle.name.upper(), version=VERSION, entries=entries, rank=rank, dumps=dumps)
+    return text.encode()
 
 
 def _render(template: str, bundle: Bundle) -> str:

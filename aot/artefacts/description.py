@@ -9,7 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from aot.artefacts.layers import layer_names
 from aot.bundle import Bundle, Entry, Layer, Load, Port, Variant
+from aot.instrument import Tensor
 from aot.lower.memory import Memory
 from aot.lower.plan import Region
 from aot.pointers import Pointer
@@ -109,6 +111,7 @@ def _describe_entry(entry: Entry) -> dict[str, Any]:
         "stream": _describe_stream(entry),
         **_describe_paging(entry),
         **({"threads": entry.threads} if entry.threads > 1 else {}),
+        **_describe_instrument(entry),
     }
 
 
@@ -180,6 +183,30 @@ def _describe_paging(entry: Entry) -> dict[str, Any]:
         return {}
     figures = {"pages": paging.pages, "calls": paging.calls, "read_bytes": paging.read_nbytes}
     return {"paging": {"window_bytes": paging.window_nbytes, **figures}}
+
+
+def _describe_instrument(entry: Entry) -> dict[str, Any]:
+    """What the entry tells of its layers; nothing where it tells nothing."""
+    if entry.instrument is None:
+        return {}
+    told: dict[str, Any] = {"kind": entry.instrument.kind, "names": list(layer_names(entry))}
+    if entry.instrument.kind == "cycles":
+        told["counter"] = entry.instrument.counter
+    if entry.instrument.kind == "dump":
+        told["tensors"] = [_describe_tensor(tensor) for tensor in entry.tensors]
+    return {"instrument": told}
+
+
+def _describe_tensor(tensor: Tensor) -> dict[str, Any]:
+    return {
+        "layer": tensor.layer,
+        "label": tensor.label,
+        "dtype": str(tensor.dtype),
+        "shape": list(tensor.shape),
+        "argument": tensor.argument,
+        "offset": tensor.offset,
+        "bytes": tensor.nbytes,
+    }
 
 
 def _describe_port(port: Port) -> dict[str, Any]:

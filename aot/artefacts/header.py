@@ -12,6 +12,7 @@ import numpy as np
 
 from aot.bundle import Bundle, Entry, Port
 from aot.graph.ir import DType
+from aot.instrument import CYCCNT
 from aot.pointers import Pointer
 
 _C_TYPES = {DType.FLOAT32: "float", DType.BOOL: "uint8_t"}
@@ -52,6 +53,7 @@ def entry_view(bundle: Bundle, model: Bundle, entry: Entry) -> dict[str, Any]:
             f"parallel_for: calls body(arg, part) once for each part below parts (at most {entry.threads}), in any order and on any threads, and",
             "returns when all have returned; it is passed pool, which may be anything. Null: the entry makes all parts itself.",
         ]
+    comments += _instrument_comments(bundle, entry)
     if bundle.functions or bundle.library:
         macro = "CUSTOM" if bundle.functions else "LIBRARY"
         lost = f"outputs and state (call {model.name}_init)" if entry.state_nbytes else "outputs"
@@ -72,9 +74,39 @@ def entry_view(bundle: Bundle, model: Bundle, entry: Entry) -> dict[str, Any]:
         "stream": entry.stream,
         "paging": entry.paging,
         "threads": entry.threads,
+        "layers": len(entry.layers) if entry.instrument else None,
+        "tells": entry.tells,
+        "counter": entry.instrument.counter if entry.instrument and not entry.tells else None,
         "begin": [*spaces, *rest],
         "push": [*spaces, f"const {ports[0]['c_type']} *rows", "uint32_t n", *rest] if entry.stream else [],
     }
+
+
+def _instrument_comments(bundle: Bundle, entry: Entry) -> list[str]:
+    """What there is to say of what an entry tells of its layers."""
+    if entry.instrument is None:
+        return []
+    prefix, table = entry.prefix, f"{bundle.name}_layers.h"
+    if entry.tells:
+        return [
+            f"on_layer: called with before = 1 before and with 0 after each step of a layer, on this call's thread; layer numbers {prefix}_layers",
+            f"({table}). A layer that runs by rows has several steps, between those of others. It is passed observer, which may be anything, and may",
+            "read all memory of the run, but change none. Null: nothing is called.",
+        ]
+    counter = (
+        "the cycle counter of the DWT unit" if entry.instrument.counter == CYCCNT else f"the word at {entry.instrument.counter:#x}"
+    )
+    said = [
+        f"cycles: {prefix.upper()}_LAYERS counters, any content before; each then holds what its layer took, in all its steps, by {counter}, and",
+        f"what reading that takes. {prefix}_layers says what they are ({table}). An interrupt's cycles are those of the layer that it comes in.",
+    ]
+    if entry.instrument.counter == CYCCNT:
+        said += [
+            "The counter must run: set bit 24 (TRCENA) of DEMCR, the word at 0xE000EDFC, then on a Cortex-M7 write 0xC5ACCE55 to DWT_LAR at",
+            "0xE0001FB0, then set bit 0 (CYCCNTENA) of DWT_CTRL at 0xE0001000. It may go past zero at any time: differences are taken modulo 2^32,",
+            "so that only a single step of a layer must take less than 2^32 cycles.",
+        ]
+    return said
 
 
 def _content(bundle: Bundle, pointer: Pointer) -> str:

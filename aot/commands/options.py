@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from aot.driver import EMIT, MAX_STACK_NBYTES, stage_names
+from aot.instrument import KINDS
 from aot.lower.tradeoff import OPTIMIZE
 
 
@@ -40,6 +41,18 @@ class Size(WholeNumber):
         found = re.fullmatch(r"([0-9]+)([KMkm])", str(value))
         scaled = int(found[1]) << (10 if found[2] in "Kk" else 20) if found else value
         return super().convert(scaled, param, ctx)
+
+
+class Address(click.ParamType):
+    """An address: 0x40000024, or a decimal number."""
+
+    name = "address"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        try:
+            return int(str(value), 0)
+        except ValueError:
+            self.fail(f"'{value}' is not an address, such as 0x40000024.", param, ctx)
 
 
 def compile_options(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -153,6 +166,18 @@ def compile_options(function: Callable[..., Any]) -> Callable[..., Any]:
             type=click.Choice(EMIT),
             help="c: C99 files for any compiler in the place of an object (back ends generic, hifi-ref); both: beside it."
             " Default: object; c for a CPU that LLVM has no code generator for.",
+        ),
+        click.option(
+            "--instrument",
+            type=click.Choice(KINDS),
+            help="What entries tell of their layers: hooks: calls of a function of the firmware's; cycles: what each takes; dump: hooks,"
+            " and a table of all tensors (docs/instrument.md). Default: nothing, and no code for it.",
+        ),
+        click.option(
+            "--cycle-counter",
+            metavar="ADDRESS",
+            type=Address(),
+            help="With --instrument cycles: a 32-bit counter that counts up, instead of the DWT unit's CYCCNT.",
         ),
         click.option("--pic", is_flag=True, help="Position-independent code."),
         click.option(

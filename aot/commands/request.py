@@ -18,6 +18,7 @@ from aot.driver import Emit, Options, compile, stage_names
 from aot.errors import CompileError
 from aot.glow import Api
 from aot.graph.ir import Shape
+from aot.instrument import Kind
 from aot.lower.lifetime import Io
 from aot.lower.tradeoff import Optimize
 from aot.names import choose
@@ -52,6 +53,8 @@ class Request:
     page_weights: int | None
     threads: int
     emit: Emit | None
+    instrument: Kind | None
+    cycle_counter: int | None
     pic: bool
     fuse: bool
     inplace: bool
@@ -84,6 +87,8 @@ class Request:
             threads=self.threads,
             emit=self.emit,
             api=self.api,
+            instrument=self.instrument,
+            cycle_counter=self.cycle_counter,
             position_independent=self.pic,
             fuse=self.fuse,
             inplace=self.inplace,

@@ -2,7 +2,7 @@
 
 Enters: an entry's source, its layout, the kernels' symbols. Leaves: the function
 `int SYMBOL(inputs..., outputs..., void *workspace[, void *state][, const void *weights][, int (*read)(...), void *ctx]
-[, void (*parallel_for)(...), void *pool])`.
+[, void (*parallel_for)(...), void *pool][, void (*on_layer)(...), void *observer][, uint32_t *cycles])`.
 Invariant: nothing is read or written before all checks have passed; after a kernel that failed nothing more is.
 """
 
@@ -20,11 +20,13 @@ from aot.llvm.constants import Pool, offset_pointer
 from aot.llvm.emission import kernel_type
 from aot.llvm.parallel import Parallel
 from aot.llvm.runs import PAUSE, Numbers, Run, emit_run, find_run
+from aot.llvm.telling import TOLD, Telling, clear_counters
 from aot.llvm.types import I8, I32, POINTER, Builder, Callee, Value, known_integer
 from aot.lower.blocks import blocks, ends
 from aot.lower.implementation import request_of
 
 if TYPE_CHECKING:
+    from aot.instrument import Instrument
     from aot.llvm.layout import Layout, Place
     from aot.llvm.module import EntrySource
     from aot.lower.plan import Step
@@ -46,7 +48,9 @@ def build_entry(
     values = name_arguments(entry, wanted)
     builder = ir.IRBuilder(entry.append_basic_block("entry"))
     check_pointers(builder, layout.pointer_bits, [(values[name], *each) for name, each in wanted.items()])
-    arguments = Arguments(builder, layout, pool, values)
+    if source.instrument is not None and source.instrument.kind == "cycles":
+        clear_counters(builder, values["/cycles"], len(symbols))
+    arguments = Arguments(builder, layout, pool, values, source.instrument)
     _Flow(module, arguments, source, symbols).emit()
     builder.ret(I32(0))
 
@@ -92,13 +96,22 @@ def return_if(builder: Builder, condition: Value, code: int) -> None:
 class Arguments:
     """Addresses of buffers inside an entry."""
 
-    def __init__(self, builder: Builder, layout: Layout, pool: Pool, parameters: Mapping[str, Value]) -> None:
+    def __init__(
+        self,
+        builder: Builder,
+        layout: Layout,
+        pool: Pool,
+        parameters: Mapping[str, Value],
+        instrument: Instrument | None = None,
+    ) -> None:
         self.builder, self.layout, self.pool = builder, layout, pool
         self.pointers: dict[int | str, Value] = {number: parameters[port.name] for number, port in enumerate(layout.parameters)}
         self.pointers |= memories(parameters)
         self.turns: list[Value] = []
         self.numbers = Numbers(builder)
         self.parallel = self._parallel()
+        layers = {position: layer for layer, position in enumerate(layout.plan.schedule.kernel_positions)}
+        self.telling = None if instrument is None else Telling(builder, instrument, pool.name, layers, layout.pointer_bits)
 
     def _parallel(self) -> Parallel | None:
         """What has the parts of layers run, if there are any."""
@@ -110,7 +123,14 @@ class Arguments:
         return Parallel(self.builder, self.pool.name, pointers, self.layout.pointer_bits // 8, *given)
 
     def call(self, kernel: ir.Function, steps: Sequence[Step], number: Value) -> None:
-        """Call the kernel for one of these steps of its layer."""
+        """Call the kernel for one of these steps of its layer, and tell of it."""
+        if self.telling is None:
+            self._call(kernel, steps, number)
+            return
+        with self.telling.around(steps[0].position, self.pointers):
+            self._call(kernel, steps, number)
+
+    def _call(self, kernel: ir.Function, steps: Sequence[Step], number: Value) -> None:
         implementation = self.layout.implementations[steps[0].position]
         arguments = [self._address(places, number) for places in zip(*map(self.layout.arguments, steps), strict=True)]
         scratch = [arguments.pop()] if implementation.scratch_nbytes else []
@@ -145,7 +165,7 @@ class Arguments:
             places = zip(*map(self.layout.arguments, steps), strict=True)
             for values in (*map(_offsets, places), *_rows(steps)):
                 self.numbers.add(values)
-        used |= {"workspace", "weights", "read", "ctx"} | ({self.pool.loaded.region} if self.pool.loaded else set())
+        used |= {"workspace", "weights", "read", "ctx", *TOLD} | ({self.pool.loaded.region} if self.pool.loaded else set())
         used |= {place.port for position in run.layers if position != PAUSE for place in self.layout.in_pages(position)}
         emit_run(self.numbers, run, self._constant, self.pointers, used, call, begin)
 

@@ -35,6 +35,7 @@ from aot.pointers import Pointer, ordered, reader, state, weights, workers, work
 
 if TYPE_CHECKING:
     from aot.bundle import Port
+    from aot.instrument import Instrument
     from aot.lower.implementation import Style
     from aot.lower.loaded import Loaded
     from aot.lower.plan import Plan
@@ -50,7 +51,7 @@ class EntrySource:
     """An entry to emit: its symbol (NAME_run), plan, and ports in the order of its parameters.
 
     state: where the bundle's variables lie, if there are any. initialises: the entry fills the state, and needs no workspace.
-    loaded: the constants that are in one of its regions.
+    loaded: the constants that are in one of its regions. instrument: what it tells of its layers.
     """
 
     symbol: str
@@ -60,6 +61,7 @@ class EntrySource:
     state: StateLayout | None = None
     initialises: bool = False
     loaded: Loaded | None = None
+    instrument: Instrument | None = None
 
     @property
     def prefix(self) -> str:
@@ -96,7 +98,8 @@ class EntrySource:
         kept = (state(self.state.nbytes, self.state.align),) if self.has_state and self.state else ()
         pages = reader() if self.has_pages else ()
         helpers = workers() if self.plan.schedule.threads > 1 else ()
-        return ordered((*self.workspaces, *kept, *(weights(1, BLOCK_ALIGN),) * separate, *pages, *helpers))
+        told = () if self.instrument is None else self.instrument.pointers(len(self.plan.schedule.kernel_positions))
+        return ordered((*self.workspaces, *kept, *(weights(1, BLOCK_ALIGN),) * separate, *pages, *helpers, *told))
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from llvmlite import ir
 from aot.llvm.constants import offset_pointer
 from aot.llvm.entry import WRONG_ROWS, Arguments, check_pointers, memories, name_arguments, parameters, return_if
 from aot.llvm.runs import PAUSE, Run, load, smallest
+from aot.llvm.telling import clear_counters
 from aot.llvm.types import I8, I32, POINTER, Builder, Value
 from aot.lower.plan import PROGRESS, PROGRESS_NBYTES, Step
 from aot.lower.pushed import is_pull, pushed_buffer
@@ -81,7 +82,7 @@ class _Stream:
         function = ir.Function(self.module, type, steps_function(self.source.prefix))
         builder: Builder = ir.IRBuilder(function.append_basic_block("entry"))
         until = function.args[-1]
-        arguments = Arguments(builder, self.layout, self.pool, dict(zip(names, function.args)))
+        arguments = Arguments(builder, self.layout, self.pool, dict(zip(names, function.args)), self.source.instrument)
         pointers = arguments.pointers
 
         def begin(first: Value) -> Value:
@@ -146,6 +147,8 @@ class _Stream:
     def begin(self) -> None:
         builder, values = self._define(0, [*self.workspaces, *self.rest])
         store_word(builder, 0, self._progress(builder, memories(values)))
+        if self.source.instrument is not None and self.source.instrument.kind == "cycles":
+            clear_counters(builder, values["/cycles"], len(self.symbols))
         self._run(builder, values, I32(0))
 
     def push_rows(self) -> None:

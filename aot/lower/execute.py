@@ -8,7 +8,7 @@ order or missing write shows in the result.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,6 +20,13 @@ from aot.lower.blocks import ends
 
 if TYPE_CHECKING:
     from aot.lower.program import Buffer, Program
+
+
+After = Callable[[int, Mapping[str, np.ndarray]], None]
+
+
+def _nobody(position: int, arrays: Mapping[str, np.ndarray]) -> None:
+    """Nobody looks on."""
 
 
 def execute_program(
@@ -34,24 +41,27 @@ def execute_program(
 
 
 def execute_all(
-    program: Program, inputs: Mapping[str, np.ndarray], state: dict[str, np.ndarray] | None = None
+    program: Program,
+    inputs: Mapping[str, np.ndarray],
+    state: dict[str, np.ndarray] | None = None,
+    after: After = _nobody,
 ) -> dict[str, np.ndarray]:
-    """Every buffer's array as the last instruction leaves it, views included."""
+    """Every buffer's array as the last instruction leaves it, views included. after: sees them after each instruction, with its position."""
     state = {} if state is None else state
     arrays = {buffer.name: _storage(buffer, inputs, state) for buffer in program.buffers if buffer.base is None}
     for buffer in program.buffers:
         if buffer.base is not None and not buffer.is_window:
             raw = arrays[program.storage(buffer.name)].reshape(-1)
             arrays[buffer.name] = raw.view(buffer.dtype.np).reshape(buffer.shape)
-    _Run(program, arrays).run(range(len(program.instructions)), ())
+    _Run(program, arrays, after).run(range(len(program.instructions)), ())
     return arrays
 
 
 class _Run:
     """The instructions, with what `Control` says about them."""
 
-    def __init__(self, program: Program, arrays: dict[str, np.ndarray]) -> None:
-        self.program, self.arrays = program, arrays
+    def __init__(self, program: Program, arrays: dict[str, np.ndarray], after: After) -> None:
+        self.program, self.arrays, self.after = program, arrays, after
         self.ends = ends(program.instructions)
         self.windows = [buffer for buffer in program.buffers if buffer.is_window]
 
@@ -63,6 +73,7 @@ class _Run:
             instruction = self.program.instructions[position]
             if not isinstance(instruction, Control):
                 execute(instruction, self.arrays)
+                self.after(position, self.arrays)
             elif instruction.kind == "leave" and not self.holds(instruction):
                 return False
             elif instruction.kind in ("repeat", "if"):

@@ -71,7 +71,8 @@ def run_board(
     stack = max(call.stack_peak() for call in calls)
     check_stack(entry, stack)
     read_nbytes = calls[0].report.read_nbytes if entry.paging else None
-    return RunResult(first, calls[0].report.instructions, stack, None, where, read_nbytes=read_nbytes)
+    cycles = memory.cycles_of(entry, calls[0].contents())
+    return RunResult(first, calls[0].report.instructions, stack, None, where, read_nbytes=read_nbytes, cycles=cycles)
 
 
 @dataclass(frozen=True)
@@ -112,13 +113,15 @@ class _Call:
             address = base + int(np.flatnonzero(~same)[0])
             raise InternalError(f"the code wrote at {address:#x}, {self.layout.nearest(address)}")
 
-    def outputs(self) -> tuple[np.ndarray, ...]:
-        # Weights lie in code memory, which is not handed over: they are what they were.
-        contents = {
+    def contents(self) -> dict[str, bytes]:
+        """What regions hold. Weights lie in code memory, which is not handed over: they are what they were."""
+        return {
             placed.region.name: placed.content(self._pages(placed) if placed.region.writable else placed.image)
             for placed in self.layout.arguments
         }
-        return memory.outputs(self.bundle, self.entry, contents)
+
+    def outputs(self) -> tuple[np.ndarray, ...]:
+        return memory.outputs(self.bundle, self.entry, self.contents())
 
     def stack_peak(self) -> int:
         return self.layout.stack_peak(self._pages(self.layout.stack))

@@ -20,7 +20,9 @@ from aot.errors import CompileError, InternalError
 from aot.run import memory
 from aot.run.hooks import Watch, compiled_hooks
 from aot.run.layout import NO_OTHERS, SAVED, Grid, Layout, check_return, check_stack, describe_layer, lay_out, owners_of
-from aot.run.memory import CONTEXT, NO_WORKERS, READ, ROWS, Call, Placed
+from aot.run.memory import CONTEXT, NO_FUNCTIONS, OBSERVER, ON_LAYER, READ, ROWS, Call, Placed
+from aot.run.observer import OBSERVER as OBSERVER_VALUE
+from aot.run.observer import Observer
 from aot.run.reader import CONTEXT as CONTEXT_VALUE
 from aot.run.reader import Reader
 from aot.run.recorder import Recorder, compiled_recorder
@@ -33,7 +35,10 @@ _GRID = Grid(code=(0x10_0000, 0x2000_0000), ram=(0x2000_0000, 0x4000_0000), page
 _STOP = 0x1000
 _READ_AT = _STOP + 0x10
 _READS = {READ: _READ_AT | 1, CONTEXT: CONTEXT_VALUE}
+_TELL_AT = _STOP + 0x20
+_TOLD = {ON_LAYER: _TELL_AT | 1, OBSERVER: OBSERVER_VALUE}
 _RETURN = b"\x70\x47"  # bx lr
+_NEARLY_ZERO = (1 << 32) - 1000  # what the counter of cycles holds before a run
 _CHECKED = 3_000_000  # instructions whose accesses' alignment is checked, which slows them down tenfold
 
 
@@ -49,11 +54,16 @@ def run(
 
     def machine(at_end: bool, seed: int, guard: int, astray: bool = False) -> _Machine:
         regions, calls = memory.arguments(bundle, entry, inputs, seed, push_rows)
-        passed, others = max((call.arguments for call in calls), key=len), _READS if entry.paging else NO_OTHERS
+        passed = max((call.arguments for call in calls), key=len)
+        others: dict[str, int | str] = {**NO_OTHERS, **(_READS if entry.paging else {}), **(_TOLD if entry.tells else {})}
         layout = lay_out(bundle, entry, regions, _GRID, at_end=at_end, guard=guard, astray=astray, passed=passed, others=others)
         made = _Machine(unicorn, bundle.target, entry, layout, limit, calls, at_end)
         if entry.paging:
             made.read_pages(bundle)
+        if entry.tells:
+            made.hear()
+        if entry.instrument is not None and entry.instrument.kind == "cycles":
+            made.count_at(entry.instrument.counter)
         return made
 
     machines = (machine(True, 1, 0xA5), machine(False, 2, 0x3C))
@@ -72,7 +82,9 @@ def run(
     check_stack(entry, stack)
     read_nbytes = machines[0].reader.nbytes if machines[0].reader else None
     figures = machines[0].instructions, stack, machines[0].per_layer()
-    return RunResult(first, *figures, "unicorn", trace=machines[0].trace(), read_nbytes=read_nbytes)
+    told = tuple(machines[0].observer.told) if machines[0].observer else None
+    cycles = memory.cycles_of(entry, machines[0].contents())
+    return RunResult(first, *figures, "unicorn", trace=machines[0].trace(), read_nbytes=read_nbytes, cycles=cycles, told=told)
 
 
 def _unicorn() -> ModuleType:
@@ -110,6 +122,7 @@ class _Machine:
         self._recorder: Recorder | None = None
         self._tracing: Tracing = "none"
         self.reader: Reader | None = None
+        self.observer: Observer | None = None
         self._fpu = "fpu" in target.has
         self._owners = owners_of(entry)
         self._watch = Watch(layout.image, self._owners, limit, "unaligned" in target.has)
@@ -146,6 +159,30 @@ class _Machine:
 
         engine.hook_add(self._unicorn.UC_HOOK_CODE, called, begin=_READ_AT, end=_READ_AT)
         self.reader = reader
+
+    def hear(self) -> None:
+        """Give the entry a function that is told of its layers, and keeps no register that it need not."""
+        self._engine.mem_write(_TELL_AT, _RETURN)
+        observer = self.observer = Observer(self._entry)
+
+        def called(*_: Any) -> None:
+            layer, before = (ctypes.c_int32(self._read(name)).value for name in ("r1", "r2"))
+            observer.tell(self._read("r0"), layer, before)
+            for number in range(4):
+                self._write(f"r{number}", 0x5EED0000 + number)
+
+        self._engine.hook_add(self._unicorn.UC_HOOK_CODE, called, begin=_TELL_AT, end=_TELL_AT)
+
+    def count_at(self, address: int) -> None:
+        """A counter of instructions at this address, which goes past zero during the run; every block counts when it begins."""
+        page = address & -_GRID.page
+
+        def read(engine: Any, offset: int, nbytes: int, _: Any) -> int:
+            if (page + offset, nbytes) != (address, 4):
+                raise InternalError(f"the code reads {nbytes} bytes at {page + offset:#x}, beside the counter at {address:#x}")
+            return (_NEARLY_ZERO + int(self._watch.counts.sum())) & 0xFFFFFFFF
+
+        self._engine.mmio_map(page, _GRID.page, read, None, None, None)
 
     def record(self, tracing: Tracing) -> None:
         """Record the run."""
@@ -216,7 +253,7 @@ class _Machine:
         """What is passed for an argument; rows are put in their place."""
         if not isinstance(argument, str):
             return argument
-        if (value := {**_READS, **NO_WORKERS}.get(argument)) is not None:
+        if (value := {**NO_FUNCTIONS, **_READS, **_TOLD}.get(argument)) is not None:
             return value
         if argument != ROWS:
             return self._placed[argument].address
@@ -230,6 +267,8 @@ class _Machine:
             placed.check(self._pages(placed))
         if self.reader:
             self.reader.check()
+        if self.observer:
+            self.observer.check()
 
     def contents(self) -> dict[str, bytes]:
         """What the regions behind the arguments hold now, by name."""

@@ -17,7 +17,9 @@ from aot.errors import InternalError
 from aot.run import memory
 from aot.run.callbacks import Callbacks, Function
 from aot.run.compiled import Compiled
-from aot.run.memory import CONTEXT, PARALLEL_FOR, POOL, READ, ROWS, Call, Placed
+from aot.run.memory import CONTEXT, OBSERVER, ON_LAYER, PARALLEL_FOR, POOL, READ, ROWS, Call, Placed
+from aot.run.observer import OBSERVER as OBSERVER_VALUE
+from aot.run.observer import Observer
 from aot.run.reader import CONTEXT as CONTEXT_VALUE
 from aot.run.reader import Reader
 from aot.run.result import RunResult
@@ -46,7 +48,9 @@ def run(
     engine = Compiled(bundle, callbacks.addresses) if bundle.is_c else _load(bundle.object, callbacks.addresses)
     first, second = (_run(bundle, entry, inputs, engine, seed, callbacks, push_rows) for seed in (1, 2))
     memory.same_outputs(entry, first[0], second[0])
-    return RunResult(first[0], None, None, None, "host", read_nbytes=first[1])
+    outputs, read_nbytes, contents, told = first
+    cycles = memory.cycles_of(entry, contents)
+    return RunResult(outputs, None, None, None, "host", read_nbytes=read_nbytes, cycles=cycles, told=told)
 
 
 def _load(data: bytes, symbols: Mapping[str, int]) -> binding.ExecutionEngine:
@@ -70,8 +74,8 @@ def _run(
     seed: int,
     callbacks: Callbacks,
     push_rows: int,
-) -> tuple[tuple[np.ndarray, ...], int | None]:
-    """One run: the outputs, and the bytes of weights that it read, if they do.
+) -> tuple[tuple[np.ndarray, ...], int | None, Mapping[str, bytes], tuple[tuple[int, bool], ...] | None]:
+    """One run: the outputs, the bytes of weights that it read, if they do, what regions hold, and what it told of its layers.
     InternalError if a call returned an error, or wrote outside its regions."""
     regions, calls = memory.arguments(bundle, entry, inputs, seed, push_rows)
     keep = [np.empty(region.nbytes + 2 * _GUARD_NBYTES + 2 * region.align, np.uint8) for region in regions]
@@ -84,7 +88,8 @@ def _run(
     if function:
         addresses = {READ: ctypes.cast(function, ctypes.c_void_p).value or 0, CONTEXT: CONTEXT_VALUE}
     workers = Workers(entry.threads, threads=seed == 2)
-    addresses |= {PARALLEL_FOR: workers.address, POOL: POOL_VALUE}
+    observer = Observer(entry)
+    addresses |= {PARALLEL_FOR: workers.address, POOL: POOL_VALUE, ON_LAYER: observer.address, OBSERVER: OBSERVER_VALUE}
     for call in calls:
         code = _call(engine, call, placed, addresses, at_end=seed == 1)
         if reader is not None and reader.raised is not None:
@@ -100,8 +105,10 @@ def _run(
             raise InternalError(f"{call.symbol} returned {code}")
     if reader is not None:
         reader.check()
-    found = memory.outputs(bundle, entry, {name: one.content(pages[name]) for name, one in placed.items()})
-    return found, reader.nbytes if reader else None
+    observer.check()
+    contents = {name: one.content(pages[name]) for name, one in placed.items()}
+    told = tuple(observer.told) if entry.tells else None
+    return memory.outputs(bundle, entry, contents), reader.nbytes if reader else None, contents, told
 
 
 def _write(address: int, content: bytes) -> None:

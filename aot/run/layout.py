@@ -14,7 +14,7 @@ import numpy as np
 from aot.bundle import Bundle, Entry
 from aot.errors import CompileError, InternalError
 from aot.run.image import Image, linked, object_file
-from aot.run.memory import NO_WORKERS, PAGES, WEIGHTS, Placed, Region, place, relation
+from aot.run.memory import NO_FUNCTIONS, PAGES, WEIGHTS, Placed, Region, place, relation
 
 SAVED = {f"r{number}": 0x5AFE0000 + number for number in range(4, 12)}
 """What the registers that a function must preserve hold before the call (AAPCS32, section 6.1)."""
@@ -104,7 +104,7 @@ def lay_out(
     where = {one.region.name: one for one in (*held, *weights)}
     placed = tuple(where[region.name] for region in regions)
     addresses = {name: one.address for name, one in where.items()}
-    known = NO_WORKERS | addresses | {name: addresses[one] if isinstance(one, str) else one for name, one in others.items()}
+    known = NO_FUNCTIONS | addresses | {name: addresses[one] if isinstance(one, str) else one for name, one in others.items()}
     arguments = [region.name for region in regions] if passed is None else passed
     values = tuple(known[one] if isinstance(one, str) else one for one in arguments)
     pushed = b"".join(value.to_bytes(4, "little") for value in values[4:])

@@ -48,8 +48,12 @@ READ, CONTEXT = "the read", "the ctx"
 """Arguments that are no regions: the function that reads weights, and its context."""
 PARALLEL_FOR, POOL = "the parallel_for", "the pool"
 """Also: the function that runs the parts of a layer, and what it is passed."""
-NO_WORKERS = {PARALLEL_FOR: 0, POOL: 0}
-"""What emulators pass: an entry that is passed null runs the parts itself."""
+ON_LAYER, OBSERVER = "the on_layer", "the observer"
+"""Also: the function that is told of layers, and what it is passed."""
+CYCLES = "the cycles"
+"""Name of the region that counters of layers lie in."""
+NO_FUNCTIONS = {PARALLEL_FOR: 0, POOL: 0, ON_LAYER: 0, OBSERVER: 0}
+"""What emulators pass where they have no such function: an entry that is passed null runs the parts itself, and tells nobody."""
 ROWS = "the rows"
 """Name of the region that rows of a pushed input lie in."""
 
@@ -120,11 +124,13 @@ def arguments(
     CompileError where they do not fit the entry.
     """
     regions, image = _regions(bundle, entry, inputs, seed, push_rows, loads)
-    names = [region.name for region in regions]
+    names = [region.name for region in regions if region.name != CYCLES]
     if entry.paging:
         names += [READ, CONTEXT]
     if entry.threads > 1:
         names += [PARALLEL_FOR, POOL]
+    if entry.instrument is not None:
+        names += [CYCLES] if entry.instrument.kind == "cycles" else [ON_LAYER, OBSERVER]
     before = [_load_call(bundle.load, names)] if bundle.load and loads and not entry.initialises else []
     if entry.stream is None:
         return regions, (*before, Call(entry.symbol, tuple(names)))
@@ -170,7 +176,7 @@ def _regions(
     own = [
         Region(region_name(one), one.align, one.role != "weights", bytes(held[one.name]))
         for one in bundle.pointers(entry)
-        if one.role in ("workspace", "state", "weights")
+        if one.role in ("workspace", "state", "weights", "cycles")
     ]
     if stream is None:
         return (*ports, *own), b"".join(contents)
@@ -191,6 +197,13 @@ def outputs(bundle: Bundle, entry: Entry, contents: Mapping[str, bytes]) -> tupl
     if entry.state_nbytes:
         found.append(np.frombuffer(contents["the state"], np.uint8).copy())
     return tuple(found)
+
+
+def cycles_of(entry: Entry, contents: Mapping[str, bytes]) -> tuple[int, ...] | None:
+    """What each layer took, of what the regions hold after the run; None for an entry that does not count."""
+    if entry.instrument is None or entry.instrument.kind != "cycles":
+        return None
+    return tuple(map(int, np.frombuffer(contents[CYCLES], "<u4")))
 
 
 def region_name(pointer: Pointer) -> str:

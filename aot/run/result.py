@@ -22,6 +22,8 @@ class RunResult:
     traces; its processes).
     state: what the state holds after the run; give it to the next one. None where the entry has none.
     read_nbytes: bytes of weights that the run read, where they come in pages.
+    cycles: what the entry says that each layer took (`--instrument cycles`). Unicorn's counter counts instructions; QEMU's boards read zeros.
+    told: (layer, before) for each call of the function that is told of layers, in order (on the host and in Unicorn).
     trace: each instruction's executions, where that was asked for (Unicorn only).
     """
 
@@ -33,3 +35,5 @@ class RunResult:
     state: bytes | None = None
     trace: Trace | None = None
     read_nbytes: int | None = None
+    cycles: tuple[int, ...] | None = None
+    told: tuple[tuple[int, bool], ...] | None = None

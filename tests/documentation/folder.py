@@ -10,6 +10,9 @@ from pathlib import Path
 
 import numpy as np
 
+import aot
+from aot.dump import reference
+from aot.instrument import fingerprint
 from tests.builder import ModelBuilder
 from tests.shared import ROOT
 
@@ -37,8 +40,21 @@ def furnish(folder: Path, page: str) -> None:
         for number in range(len(golden["labels"])):
             np.save(folder / "images" / f"{number:02}.npy", golden[f"in0_{number}"])
     (folder / "app.c").write_text(_APPLICATION)
+    if page in ("docs/instrument.md", "aot diff-dump --help"):
+        (folder / "dump.txt").write_text(_dump(folder))
     if page == "docs/custom.md":
         (folder / "model.tflite").write_bytes(_shrinking())
+
+
+def _dump(folder: Path) -> str:
+    """A dump of the model for a Cortex-M4, of a run on the first sample of the golden file, in which all is right."""
+    entry = aot.compile(folder / "model.tflite", "cortex-m4", options=aot.Options(instrument="dump")).main
+    with np.load(folder / "golden.npz") as golden:
+        tensors = reference(entry, [golden["in0_0"]], {})
+    lines = [f"@dump {entry.symbol} {fingerprint(entry.tensors):08x}"]
+    for number, (content,) in tensors.items():
+        lines += [f"@tensor {number:08x} {content.nbytes:08x}", f"@ {content.tobytes().hex()}"]
+    return "\n".join([*lines, "@end", ""])
 
 
 def _shrinking() -> bytes:

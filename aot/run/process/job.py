@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from aot.bundle import Entry
 from aot.errors import InternalError
 from aot.run.layout import Layout
-from aot.run.memory import CONTEXT, NO_WORKERS, PARALLEL_FOR, POOL, READ, ROWS, Call, Placed, region_name
+from aot.run.memory import CONTEXT, NO_FUNCTIONS, PARALLEL_FOR, POOL, READ, ROWS, Call, Placed, region_name
 from aot.run.process.program import Program
 from aot.run.reader import CONTEXT as CONTEXT_VALUE
 
@@ -63,7 +63,8 @@ def job(program: Program, entry: Entry, layout: Layout, calls: Sequence[Call], f
         parts += [_words([one.start, one.end - one.start, int(one.region.writable)]), one.image]
     addresses = {name: one.address for name, one in placed.items()}
     addresses |= {READ: program.symbols["aot_read"], CONTEXT: CONTEXT_VALUE}
-    addresses |= NO_WORKERS if at_end else {PARALLEL_FOR: program.symbols["aot_parallel_for"], POOL: CONTEXT_VALUE}
+    addresses |= NO_FUNCTIONS
+    addresses |= {} if at_end else {PARALLEL_FOR: program.symbols["aot_parallel_for"], POOL: CONTEXT_VALUE}
     for call in calls:
         parts += _call(program, placed, addresses, call, at_end)
     return b"".join(parts)
