@@ -29,28 +29,34 @@ def default_toolchain() -> str:
     return "gcc" if shutil.which("arm-none-eabi-gcc") else "zig"
 
 
-def build(sample: str, board: str, toolchain: str, out: Path) -> Path:
-    """The ELF of a sample for a board, made with bundles/Makefile; what compilers warn of goes to standard error.
+def build(sample: str, board: str, toolchain: str, out: Path, instrument: str = "", counter: str = "") -> Path:
+    """The ELF of a sample for a board, made with bundles/Makefile; what compilers warn of goes to standard error. instrument, counter: for
+    its instrumented program, as bundles/Makefile has them.
 
     CalledProcessError (its output says why) if it can't be built.
     """
     variables = [f"SAMPLE={sample}", f"BOARD={board}", f"TOOLCHAIN={toolchain}", f"OUT={out}", f"PYTHON={sys.executable}"]
+    variables += [f"INSTRUMENT={instrument}", f"COUNTER={counter}"]
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
     command = ["make", "--silent", "-C", str(ROOT / "bundles"), "firmware", *variables]
     done = subprocess.run(command, check=True, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     print(*(line for line in done.stdout.splitlines() if "warning" in line), sep="\n", end="", file=sys.stderr)
-    return out / f"{sample}-{board}-{toolchain}" / f"{sample}.elf"
+    return out / "-".join(filter(None, (sample, board, toolchain, instrument, counter))) / f"{sample}.elf"
 
 
 def run_renode(samples: Sequence[str], boards: Sequence[str], toolchain: str, out: Path) -> bool:
-    """Run renode/samples.robot, or the chosen ones of its tests, on firmware that is built."""
+    """Run renode/samples.robot, or the chosen ones of its tests, on firmware that is built; with all of them renode/cycles.robot, too."""
     results = out / "renode"
     results.mkdir(parents=True, exist_ok=True)
     command = ["renode-test", "--results-dir", str(results), "--variable", f"ELFS:{out}", "--variable", f"TOOLCHAIN:{toolchain}"]
     everything = len(samples) == len(SAMPLES) and len(boards) == len(BOARDS)
     chosen = [[]] if everything else [["--fixture", f"{TITLES[s]} On {CORES[b]}"] for s, b in product(samples, boards)]
     robot = str(ROOT / "renode" / "samples.robot")
-    codes = [subprocess.run([*command, *fixture, robot], check=False).returncode for fixture in chosen]
+    runs = [[*fixture, robot] for fixture in chosen]
+    if everything:
+        build("digits", "stm32f405", toolchain, out, "cycles")
+        runs.append([str(ROOT / "renode" / "cycles.robot")])
+    codes = [subprocess.run([*command, *run], check=False).returncode for run in runs]
     return not any(codes)
 
 
