@@ -1,6 +1,6 @@
 """A hook of MkDocs: what the pages link to outside docs/ becomes a part of the site.
 
-Enters: the pages. Leaves: `ARCHITECTURE.md` and `CONTRIBUTING.md` as pages, and every other file that a page links to (`../bundles/...`) in the
+Enters: the pages. Leaves: `ARCHITECTURE.md`, `CONTRIBUTING.md` and `CHANGELOG.md` as pages, every other file that a page links to (`../bundles/...`) in the
 site's folder `source/`. Invariant: the sources stay links that work in the repository, and a link to nothing fails the build.
 """
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from mkdocs.structure.files import Files
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = ("ARCHITECTURE.md", "CONTRIBUTING.md")
+PAGES = ("ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md")
 _OUTSIDE = re.compile(r"\]\(\.\./([^)#\s]+)")
 _INTO_DOCS = re.compile(r"\]\(docs/")
 
