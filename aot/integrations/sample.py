@@ -50,6 +50,7 @@ def sample_files(bundle: Bundle, inputs: Sequence[np.ndarray], expected: int | N
         "init_arguments": [_argument(pointer, memories) for pointer in bundle.pointers(model.init)] if model.init else [],
         "loads": _loads(bundle, memories),
         "weights": bundle.weights if bundle.weights is not None else bundle.pages,
+        "counts": entry.instrument is not None and not entry.tells,
         "pages": bundle.pages is not None,
         "expected": expected,
     }
@@ -97,7 +98,7 @@ def _argument(pointer: Pointer, memories: dict[str, str]) -> str:
     """What the sample passes for a pointer."""
     if pointer.role == "workspace":
         return memories[pointer.name]
-    return {"state": "state", "weights": "weights", "read": "read_weights"}.get(pointer.role, "0")
+    return {"state": "state", "weights": "weights", "read": "read_weights", "cycles": "cycles"}.get(pointer.role, "0")
 
 
 def _loads(bundle: Bundle, memories: dict[str, str]) -> list[str]:

@@ -31,6 +31,7 @@ CASES = {
     "rows, in the workspace": Options(stream_input=True, io="workspace"),
     "threads": Options(threads=2),
     "both": Options(emit="both", backend="generic"),
+    "hooks": Options(instrument="hooks"),
 }
 QUICK = list(CASES)[1:4]
 
@@ -52,6 +53,18 @@ def test_sample_of_each_interface(tmp_path: Path, case: str) -> None:
     golden = np.load(BUNDLES / "digits" / "golden.npz")
     bundle = aot.compile(BUNDLES / "digits" / "digits.tflite", options=CASES[case])
     assert found(bundle, [golden["in0_7"]], tmp_path) == int(golden["out0_7"].argmax()) == 7
+
+
+def test_sample_of_a_bundle_that_counts(tmp_path: Path) -> None:
+    """It passes an array for the counters: null would be refused."""
+    need("arm-none-eabi-gcc")
+    bundle = aot.compile(BUNDLES / "digits" / "digits.tflite", options=Options(target="cortex-m4", instrument="cycles"))
+    write(bundle, tmp_path, package_files(Package(bundle), ["platformio"]))
+    package = tmp_path / "digits-platformio"
+    (source,) = package.rglob("digits_sample.c")
+    assert "memory_0, cycles);" in source.read_text()
+    flags = ["-mcpu=cortex-m4", "-mthumb", "-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic", f"-I{package}/include"]
+    run(["arm-none-eabi-gcc", *flags, "-c", source, "-o", tmp_path / "sample.o"], tmp_path)
 
 
 def test_sample_of_a_model_with_state(tmp_path: Path) -> None:
