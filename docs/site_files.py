@@ -1,7 +1,8 @@
 """A hook of MkDocs: what the pages link to outside docs/ becomes a part of the site.
 
-Enters: the pages. Leaves: `ARCHITECTURE.md`, `CONTRIBUTING.md` and `CHANGELOG.md` as pages, every other file that a page links to (`../bundles/...`) in the
-site's folder `source/`. Invariant: the sources stay links that work in the repository, and a link to nothing fails the build.
+Enters: the pages. Leaves: `ARCHITECTURE.md`, `CONTRIBUTING.md` and `CHANGELOG.md` as pages, every other file that a page links to
+(`../bundles/...`) in the site's folder `source/`. Invariant: the sources stay links that work in the repository, and a link to nothing fails the
+build.
 """
 
 from __future__ import annotations
