@@ -114,6 +114,7 @@ def figures(bundle: Bundle, result: RunResult) -> dict[str, Any]:
         "lower_bound_bytes": entry.lower_bound_nbytes,
         "io": "workspace" if bundle.io_in_workspace else "caller",
         "layers": [{"symbol": symbol, "instructions": count} for symbol, count in result.per_layer or ()],
+        **({"cycles": list(result.cycles)} if result.cycles is not None else {}),
     }
 
 
@@ -134,6 +135,9 @@ def _print(bundle: Bundle, result: RunResult) -> None:
             for layer in bundle.main.layers
         ]
         out.print(table("layers", ("symbol", "kernel", "operators", "MACs", "instructions", "per MAC"), rows))
+    if result.cycles is not None:
+        counted = [(layer.symbol, layer.kernel, count) for layer, count in zip(bundle.main.layers, result.cycles, strict=True)]
+        out.print(table("what the entry's counters hold", ("symbol", "kernel", "count"), counted))
     for port, output in zip(bundle.main.outputs, result.outputs, strict=True):
         with np.printoptions(threshold=64, edgeitems=8):
             out.print(
@@ -146,7 +150,7 @@ _STACK = {"stack_bytes": "stack (measured)", "stack_bound_bytes": "stack (bound)
 
 def _rows(figure: dict[str, Any], result: RunResult) -> list[tuple[str, Any]]:
     """The figures for people: those that there are; a stack that was not measured only by its bound."""
-    without = {"layers", *(("stack_bytes",) if result.stack_nbytes is None else ())}
+    without = {"layers", "cycles", *(("stack_bytes",) if result.stack_nbytes is None else ())}
     return [(_STACK.get(key, key), value) for key, value in figure.items() if key not in without and value is not None]
 
 

@@ -28,6 +28,8 @@ _COUNTER_NBYTES = 4
 
 def clear_counters(builder: Builder, cycles: Value, layers: int) -> None:
     """Set the counters of all layers to 0."""
+    if not layers:
+        return
     before, again, done = builder.block, builder.append_basic_block("clear"), builder.append_basic_block("cleared")
     builder.branch(again)
     builder.position_at_end(again)

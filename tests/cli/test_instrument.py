@@ -114,3 +114,13 @@ def test_an_address_that_is_none(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["bundle", str(MODEL), "--cpu", "cortex-m4", "--instrument", "cycles", "--cycle-counter", "timer"]
     assert cli.run(arguments) == 1
     assert "'timer' is not an address" in capsys.readouterr().err
+
+
+def test_a_run_prints_what_the_counters_hold(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["run", str(MODEL), "--cpu", "cortex-m4", "--instrument", "cycles"]
+    assert cli.run([*arguments, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert len(found["cycles"]) == 9 and min(found["cycles"]) > 0
+    assert cli.run(arguments) == 0
+    said = capsys.readouterr().out
+    assert "what the entry's counters hold" in said and str(found["cycles"][0]) in said
