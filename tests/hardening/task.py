@@ -16,7 +16,7 @@ from aot.bundle import Bundle, Entry
 from aot.run import memory
 from aot.run.emulate import _GRID
 from aot.run.layout import Layout, lay_out
-from aot.run.memory import CONTEXT, NO_WORKERS, READ, ROWS, Call
+from aot.run.memory import CONTEXT, NO_FUNCTIONS, READ, ROWS, Call
 from tests.hardening.core import Core, Registers
 
 FILLS = (0x00, 0xFF, 0xAA, None)
@@ -67,7 +67,7 @@ class Task:
             bundle, self.entry, self.regions, grid, at_end=at_end, guard=guard, passed=passed, others=others
         )
         self.placed = {placed.region.name: placed for placed in self.layout.arguments}
-        self.known = {name: placed.address for name, placed in self.placed.items()} | others | NO_WORKERS
+        self.known = {name: placed.address for name, placed in self.placed.items()} | others | NO_FUNCTIONS
         self.left = list(self.calls)
         self.registers: Registers | None = None
 
