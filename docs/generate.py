@@ -1,8 +1,8 @@
-"""Writes the generated pages: operators.md from the tables of operators and kernels and from measured figures; cli.md, targets.md; pictures.
+"""Writes what `PAGES` names: operators.md from the tables of operators and kernels and from measured figures; other pages; pictures.
 
     python docs/generate.py [--kept]
 
-Enters: `OPERATORS`, the back ends' kernels, docs/measured.json, what reference.py and pictures.py find. Leaves: those of `PAGES`.
+Enters: `OPERATORS`, the back ends' kernels, docs/measured.json, what reference.py, api.py and pictures.py find. Leaves: those of `PAGES`.
 Where the real models are beside the repository and TFLite Micro is installed, measured.json is made again first (about a minute); not with --kept.
 Invariant: the same tables and figures give the same text.
 """
@@ -32,6 +32,7 @@ from aot.lower.implementation import Backend, kind_of
 from aot.lower.program import Program
 from aot.target import ABILITIES, Target
 from bench.arena import arena
+from docs.api import python_page
 from docs.pictures import PICTURES
 from docs.reference import cli_page, target_rows
 from tests.differential.byhand import BY_HAND
@@ -157,6 +158,7 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "operators.md": operators_page,
     "targets.md": targets_page,
     "cli.md": cli_page,
+    "python.md": python_page,
     **PICTURES,
 }
 """The generated pages and pictures, by their name in docs/."""

@@ -60,6 +60,6 @@ def _dump(folder: Path) -> str:
 def _shrinking() -> bytes:
     """A model of the custom operator of that page."""
     m = ModelBuilder()
-    x, y = m.tensor("x", (1, 6), "float32"), m.tensor("y", (1, 6), "float32")
+    x, y = m.tensor("x", (1, 4), "float32"), m.tensor("y", (1, 4), "float32")
     m.operator("CUSTOM", [x], [y], custom_code="HardShrink", custom_options=np.float32(0.5).tobytes())
     return m.build([x], [y])

@@ -64,6 +64,15 @@ def test_commands_of(page: str, tmp_path: Path) -> None:
             _type(script, tmp_path)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("page", [page for page in PAGES if any(mark == "python" for _, mark, _ in fences(page))])
+def test_python_of(page: str, tmp_path: Path) -> None:
+    furnish(tmp_path, page)
+    for line, mark, content in fences(page):
+        if mark == "python" and "import aot" in content:
+            _type(Script(page, line, f"python - <<'END'\n{content}\nEND"), tmp_path)
+
+
 def _type(script: Script, folder: Path) -> None:
     """Run the lines of a script that can be run here, the others with a printed reason."""
     lines: list[str] = []
