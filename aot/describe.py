@@ -25,7 +25,7 @@ from aot.lower.rows import row_count, row_nbytes
 
 if TYPE_CHECKING:
     from aot.driver import Options
-    from aot.graph.ir import Node
+    from aot.graph.ir import Graph, Node
     from aot.graph.primitive import Primitive
     from aot.llvm.module import EmittedObject, EntrySource
     from aot.lower.implementation import Choice, Implementation
@@ -34,9 +34,10 @@ if TYPE_CHECKING:
     from aot.lower.program import Program
 
 
-def describe_entry(source: EntrySource, emitted: EmittedObject, nodes: tuple[Node, ...], options: Options) -> Entry:
-    """The finished entry: sizes, stack bound and one Layer an instruction."""
+def describe_entry(source: EntrySource, emitted: EmittedObject, graph: Graph | None, options: Options) -> Entry:
+    """The finished entry: sizes, stack bound and one Layer an instruction. graph: the model's, as read."""
     plan = source.plan
+    nodes = () if graph is None else graph.nodes
     schedule_ = plan.schedule
     layers = tuple(
         describe_layer(nodes, schedule_.program, schedule_.choices[position], symbol, schedule_.threads)
@@ -54,6 +55,7 @@ def describe_entry(source: EntrySource, emitted: EmittedObject, nodes: tuple[Nod
         lower_bound_nbytes=plan.lower_bound_nbytes,
         layers=layers,
         nodes=nodes,
+        graph=graph,
         plan=plan,
         state_nbytes=source.state.nbytes if source.state and source.has_state else 0,
         state_align=source.state.align if source.state and source.has_state else 1,

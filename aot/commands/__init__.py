@@ -4,8 +4,9 @@ from aot.commands.bundle import bundle
 from aot.commands.inspect import inspect
 from aot.commands.listing import ops, targets
 from aot.commands.profile import profile_command
+from aot.commands.report import report_command
 from aot.commands.run import run
 from aot.commands.verify import verify_command
 from aot.commands.where import where
 
-COMMANDS = (bundle, run, verify_command, profile_command, inspect, ops, targets, where)
+COMMANDS = (bundle, run, verify_command, profile_command, report_command, inspect, ops, targets, where)
