@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from aot.graph.ir import DType, Node, Quantisation, Shape
+from aot.graph.ir import DType, Graph, Node, Quantisation, Shape
 from aot.pointers import Pointer, ordered, reader, state, weights, workers, workspaces
 
 if TYPE_CHECKING:
@@ -129,8 +129,8 @@ class Entry:
     inputs and outputs are absent with `--io workspace`, the state where `state_nbytes` is 0. The one that `initialises` is
     `int SYMBOL(void *state[, const void *weights])`.
     Returns 0; -1 for a null pointer; -2 for a misaligned one, before anything is touched; -3 at once if a function of the firmware
-    failed. stack_nbytes: None where it is not known, as of C. `nodes` are the model's, as read. memory: what its workspace is needed for; it
-    numbers `layers`. stream: its functions instead,
+    failed. stack_nbytes: None where it is not known, as of C. `nodes` are the model's, as read, and so is `graph`. memory: what its
+    workspace is needed for; it numbers `layers`. stream: its functions instead,
     where the input comes row by row; `symbol` is `PUSH` then. paging: how its weights come, where they are read page by page through
     `int read(void *ctx, uint32_t offset, uint32_t size, void *dst)`; after another answer than 0 it returns -5 at once. regions: the
     memories that the workspace is in, if there are several: there is a pointer to each of them instead. loaded: the constants that are in
@@ -148,6 +148,7 @@ class Entry:
     lower_bound_nbytes: int
     layers: tuple[Layer, ...]
     nodes: tuple[Node, ...] = ()
+    graph: Graph | None = None
     plan: Plan | None = None
     state_nbytes: int = 0
     state_align: int = 1

@@ -27,7 +27,7 @@ from aot.lower.rows import row_count, row_nbytes
 
 if TYPE_CHECKING:
     from aot.driver import Options
-    from aot.graph.ir import Node
+    from aot.graph.ir import Graph, Node
     from aot.graph.primitive import Primitive
     from aot.instrument import Tensor
     from aot.llvm.module import EmittedObject, EntrySource
@@ -37,9 +37,10 @@ if TYPE_CHECKING:
     from aot.lower.program import Program
 
 
-def describe_entry(source: EntrySource, emitted: EmittedObject, nodes: tuple[Node, ...], options: Options) -> Entry:
-    """The finished entry: sizes, stack bound and one Layer an instruction."""
+def describe_entry(source: EntrySource, emitted: EmittedObject, graph: Graph | None, options: Options) -> Entry:
+    """The finished entry: sizes, stack bound and one Layer an instruction. graph: the model's, as read."""
     plan = source.plan
+    nodes = () if graph is None else graph.nodes
     schedule_ = plan.schedule
     layers = tuple(
         describe_layer(nodes, schedule_.program, schedule_.choices[position], symbol, schedule_.threads)
@@ -57,6 +58,7 @@ def describe_entry(source: EntrySource, emitted: EmittedObject, nodes: tuple[Nod
         lower_bound_nbytes=plan.lower_bound_nbytes,
         layers=layers,
         nodes=nodes,
+        graph=graph,
         plan=plan,
         state_nbytes=source.state.nbytes if source.state and source.has_state else 0,
         state_align=source.state.align if source.state and source.has_state else 1,

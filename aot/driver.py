@@ -275,8 +275,8 @@ def emit_models(
     made = fit(attempt, offered.goal, options.max_flash_nbytes, advice)
     emitted = made.emitted
     observe("emit", emitted)
-    nodes = {symbol: graph.nodes for each in lowered for symbol, graph in each.entries}
-    entries = [describe_entry(source, emitted, nodes.get(source.symbol, ()), options) for source in made.sources]
+    graphs = {symbol: graph for each in lowered for symbol, graph in each.entries}
+    entries = [describe_entry(source, emitted, graphs.get(source.symbol), options) for source in made.sources]
     plenty = target.is_host or "neon" in target.has
     if emitted.stack and not (plenty and options.max_stack_nbytes == MAX_STACK_NBYTES):
         for source, entry in zip(made.sources, entries, strict=True):

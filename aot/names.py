@@ -54,6 +54,11 @@ _LIBRARY = frozenset(
 _LONGEST = 63
 
 
+def printable(text: object) -> str:
+    """Untrusted text without control characters, and without those that turn the direction of others."""
+    return "".join(char if char.isprintable() else "?" for char in str(text))
+
+
 def identifier(text: str, fallback: str = "model") -> str:
     """`text` as a C identifier: other characters become `_`; empty, reserved or leading-digit names get `fallback` in front."""
     name = re.sub(r"_+", "_", re.sub(r"[^A-Za-z0-9]", "_", text)).strip("_")[:_LONGEST].rstrip("_")

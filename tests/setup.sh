@@ -1,7 +1,7 @@
 #!/bin/sh
 # What make needs from the system.
 #   setup.sh venv PYTHON FOLDER   make a virtual environment (installs Debian's python3-venv where it is missing)
-#   setup.sh system               install the Debian packages that the tests use: emulators, cross compilers, a compiler for QEMU's plugin, CMake
+#   setup.sh system               install the Debian packages that the tests use: emulators, compilers, a compiler for QEMU's plugin, CMake, a browser
 # Packages are installed as root or through sudo; where neither can be had, it says what to install.
 set -eu
 
@@ -40,6 +40,7 @@ system)
     command -v gcc >/dev/null || missing="$missing gcc libc6-dev"
     command -v arm-none-eabi-gcc >/dev/null || missing="$missing gcc-arm-none-eabi"
     command -v xtensa-lx106-elf-gcc >/dev/null || missing="$missing gcc-xtensa-lx106"
+    command -v chromium >/dev/null || missing="$missing chromium"
     command -v cmake >/dev/null || missing="$missing cmake"
     command -v ninja >/dev/null || missing="$missing ninja-build"
     command -v cppcheck >/dev/null || missing="$missing cppcheck"

@@ -5,6 +5,6 @@ Enters: a Bundle and a folder. Leaves: the paths written. Invariant: the same bu
 
 from aot.artefacts.contents import files
 from aot.artefacts.description import describe, describe_memory
-from aot.artefacts.writing import write
+from aot.artefacts.writing import write, write_files
 
-__all__ = ["describe", "describe_memory", "files", "write"]
+__all__ = ["describe", "describe_memory", "files", "write", "write_files"]

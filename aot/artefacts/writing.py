@@ -1,6 +1,6 @@
 """Puts a bundle's files, and those of its packages, into a folder.
 
-Enters: a Bundle, further files by path, and a folder. Leaves: the paths written.
+Enters: a Bundle and further files by path, or files alone, and a folder. Leaves: the paths written.
 Invariant: all files appear, or none: a failure leaves nothing behind.
 """
 
@@ -20,8 +20,12 @@ from aot.errors import CompileError
 def write(bundle: Bundle, folder: str | os.PathLike[str], further: Mapping[str, bytes] | None = None) -> tuple[Path, ...]:
     """Write the bundle's files, and those further ones, whose paths may have folders, into `folder` (made if absent). Returns their paths.
     CompileError if that can't be done."""
+    return write_files(files(bundle) | dict(further or {}), folder)
+
+
+def write_files(contents: Mapping[str, bytes], folder: str | os.PathLike[str]) -> tuple[Path, ...]:
+    """Write files by path into `folder`, as `write` does."""
     target = Path(folder)
-    contents = files(bundle) | dict(further or {})
     inside = {(target / name).parent for name in contents}
     missing = {path for each in inside for path in _missing_parents(each)}
     made = sorted(missing, key=lambda path: len(path.parts), reverse=True)
@@ -34,7 +38,8 @@ def write(bundle: Bundle, folder: str | os.PathLike[str], further: Mapping[str, 
             with contextlib.suppress(OSError):
                 path.rmdir()
         reason = error.strerror or str(error)
-        raise CompileError(f"can't write the bundle: {reason}", where=str(target), hint="name a writable folder with -o") from error
+        what, how = ("the bundle", " with -o") if len(contents) > 1 else ("the file", "")
+        raise CompileError(f"can't write {what}: {reason}", where=str(target), hint=f"name a writable folder{how}") from error
 
 
 def _missing_parents(folder: Path) -> list[Path]:
@@ -42,7 +47,7 @@ def _missing_parents(folder: Path) -> list[Path]:
     return [path for path in (folder, *folder.parents) if not path.exists()]
 
 
-def _write_all(folder: Path, contents: dict[str, bytes]) -> tuple[Path, ...]:
+def _write_all(folder: Path, contents: Mapping[str, bytes]) -> tuple[Path, ...]:
     """Write to temporary names first, rename when all are complete."""
     pending: list[tuple[str, Path]] = []
     try:

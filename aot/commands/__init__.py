@@ -5,8 +5,9 @@ from aot.commands.diff_dump import diff_dump
 from aot.commands.inspect import inspect
 from aot.commands.listing import ops, targets
 from aot.commands.profile import profile_command
+from aot.commands.report import report_command
 from aot.commands.run import run
 from aot.commands.verify import verify_command
 from aot.commands.where import where
 
-COMMANDS = (bundle, run, verify_command, profile_command, diff_dump, inspect, ops, targets, where)
+COMMANDS = (bundle, run, verify_command, profile_command, report_command, diff_dump, inspect, ops, targets, where)

@@ -15,6 +15,7 @@ from aot.commands.request import Request, stoppable
 from aot.commands.tables import print_bundle, print_explanation
 from aot.glow import APIS, Api
 from aot.integrations import KINDS, Package, package_files
+from aot.report import page
 from aot.samples import class_of, input_arrays
 
 EXAMPLES = """
@@ -55,6 +56,7 @@ Examples:
     help="What the packages' sample runs on (in0, in1, ... or a golden file). Default: zeros.",
 )
 @click.option("--explain", is_flag=True, help="Print for each node its kernel, or why it has none of its own.")
+@click.option("--no-report", "with_report", is_flag=True, flag_value=False, default=True, help="Leave NAME.report.html out.")
 @click.option("--json", "as_json", is_flag=True, help="Print what NAME.json holds, and nothing else.")
 def bundle(
     output: str,
@@ -63,10 +65,11 @@ def bundle(
     package_version: str,
     sample_path: str | None,
     explain: bool,
+    with_report: bool,
     as_json: bool,
     **arguments: Any,
 ) -> None:
-    """Compile MODEL into NAME.o (with --emit c: NAME.c and NAME_weights.c), NAME.h, NAME.json and CMakeLists.txt.
+    """Compile MODEL into NAME.o (with --emit c: NAME.c and NAME_weights.c), NAME.h, NAME.json, CMakeLists.txt and NAME.report.html.
 
     Several models become one object with an entry for each, which stores equal weights once.
     """
@@ -75,7 +78,7 @@ def bundle(
         sample = None if sample_path is None else load_npz(sample_path)
         made = request.bundle()
         packages = package_files(_package(made, package_version, sample, sample_path or ""), kinds) if kinds else {}
-        paths = artefacts.write(made, output, packages)
+        paths = artefacts.write(made, output, packages | (page(made) if with_report else {}))
         if as_json:
             print_json(artefacts.describe(made))
             return

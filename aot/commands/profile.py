@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from aot.arrays import load_npz
+from aot.artefacts import write_files
 from aot.bundle import Bundle
 from aot.commands.common import print_json
 from aot.commands.options import WholeNumber, compile_options, link_option, model_option
@@ -14,6 +15,7 @@ from aot.commands.request import Request, stoppable
 from aot.commands.tables import console, say, table
 from aot.driver import resolve_target
 from aot.profile import Profile, Row, emulator_for, profile
+from aot.report import page
 from aot.run.linking import link
 from aot.samples import input_arrays, random_inputs
 
@@ -23,6 +25,7 @@ Examples:
   aot profile model.tflite --cpu cortex-m4
   aot profile model.tflite --cpu cortex-m0plus --wait-states 1
   aot profile model.tflite --cpu cortex-m7 --inputs in.npz --json
+  aot profile model.tflite --cpu cortex-m4 --report out/
 """
 _COLUMNS = ("layer", "kernel", "operators", "MACs", "instructions", "per MAC", "cycles", "cycles/MAC", "share")
 
@@ -42,6 +45,7 @@ _COLUMNS = ("layer", "kernel", "operators", "MACs", "instructions", "per MAC", "
 @click.option("--seed", type=WholeNumber(0), default=0, help="Seed of the random input.")
 @link_option
 @model_option
+@click.option("--report", "folder", metavar="FOLDER", help="Write NAME.report.html with these figures there.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object, and nothing else.")
 def profile_command(
     wait_states: int,
@@ -49,6 +53,7 @@ def profile_command(
     seed: int,
     objects: tuple[str, ...],
     model_name: str | None,
+    folder: str | None,
     as_json: bool,
     **arguments: Any,
 ) -> None:
@@ -61,7 +66,8 @@ def profile_command(
     request = Request(**arguments, as_json=as_json)
     emulator_for(resolve_target(request.options())[0])  # before anything is compiled
     with stoppable():
-        _, bundle = request.model(request.bundle(), model_name)
+        whole = request.bundle()
+        _, bundle = request.model(whole, model_name)
         bundle = link(bundle, objects) if objects else bundle
         with request.progress:
             request.progress.stage("running")
@@ -71,10 +77,13 @@ def profile_command(
                 else random_inputs(bundle.main, seed)
             )
             found = profile(bundle, inputs, wait_states)
+        paths = write_files(page(whole, found), folder) if folder is not None else ()
         if as_json:
             print_json(_figures(bundle, found))
         else:
             _print(bundle, found)
+            for path in paths:
+                say(f"wrote {path}")
 
 
 def _figures(bundle: Bundle, found: Profile) -> dict[str, Any]:

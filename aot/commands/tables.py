@@ -19,6 +19,7 @@ from aot.graph.ir import Node
 from aot.lower.memory import Memory, Peak
 from aot.lower.plan import Region
 from aot.memory import Curve
+from aot.names import printable
 
 
 def console() -> Console:
@@ -29,7 +30,7 @@ def console() -> Console:
 
 def plain(text: object) -> Text:
     """Untrusted text as it is: no markup, no control characters."""
-    return Text("".join(char if char.isprintable() else "?" for char in str(text)))
+    return Text(printable(text))
 
 
 def say(text: str) -> None:

@@ -75,7 +75,7 @@ class Stretch:
 class Memory:
     """Bytes of the workspace, fewer than which no placement of its steps has; layers_by_rows: how many run in several steps.
 
-    regions: where it lies, if that is not one memory, with what is used of each."""
+    regions: where it lies, if that is not one memory, with what is used of each. needed: bytes that each step needs."""
 
     workspace_nbytes: int
     lower_bound_nbytes: int
@@ -84,6 +84,7 @@ class Memory:
     layers_by_rows: int
     steps: int
     regions: tuple[Region, ...] = ()
+    needed: tuple[int, ...] = ()
 
     @property
     def gap(self) -> float:
@@ -108,12 +109,24 @@ class Memory:
         return " ".join(map(str, self.stretches))
 
 
+_HeldAt = Callable[[int], list[Held]]
+
+
 def memory_of(plan: Plan, io: Io, inplace: bool = True) -> Memory:
     """What there is to say about a Plan's workspace. inplace: whether outputs may lie over inputs."""
     schedule = plan.schedule
     several = [count for count in Counter(step.position for step in schedule.kernel_steps).values() if count > 1]
-    peak, lower_bound = _peak(plan, io, inplace), plan.lower_bound_nbytes
-    return Memory(plan.workspace_nbytes, lower_bound, peak, stretches(schedule), len(several), sum(several), plan.regions)
+    needed, held = _in_parts(schedule, io, inplace) if plan.in_parts else _whole(plan)
+    return Memory(
+        plan.workspace_nbytes,
+        plan.lower_bound_nbytes,
+        _peak(schedule, needed, held),
+        stretches(schedule),
+        len(several),
+        sum(several),
+        plan.regions,
+        tuple(needed[: len(schedule.steps)]),
+    )
 
 
 def crowd(plan: Plan, region: Region) -> tuple[Held, ...]:
@@ -149,10 +162,8 @@ def stretches(schedule: Schedule) -> tuple[Stretch, ...]:
     return tuple(found)
 
 
-def _peak(plan: Plan, io: Io, inplace: bool) -> Peak | None:
+def _peak(schedule: Schedule, needed: list[int], held: _HeldAt) -> Peak | None:
     """What sets the peak: None where nothing is needed."""
-    schedule = plan.schedule
-    needed, held = _in_parts(schedule, io, inplace) if plan.in_parts else _whole(plan)
     if not any(needed) or not schedule.kernel_steps:
         return None
     computing = [n for n, step in enumerate(schedule.steps) if schedule.implementation(step).computes]
@@ -163,9 +174,6 @@ def _peak(plan: Plan, io: Io, inplace: bool) -> Peak | None:
     shared = sum(one.nbytes for one in everything) - needed[worst]
     ordered = tuple(sorted(everything, key=lambda one: (-one.nbytes, one.name)))
     return Peak(schedule.kernel_positions.index(step.position), rows, needed[worst], shared, ordered)
-
-
-_HeldAt = Callable[[int], list[Held]]
 
 
 def _whole(plan: Plan) -> tuple[list[int], _HeldAt]:

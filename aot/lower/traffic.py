@@ -42,6 +42,15 @@ def traffic(schedule: Schedule) -> Mapping[str, int]:
     return moved
 
 
+def layer_traffic(schedule: Schedule) -> Mapping[int, int]:
+    """Bytes that one inference moves in each layer, by position: from and to activations and scratch, constants apart."""
+    program = schedule.program
+    return {
+        position: turns * sum(_layer(program, schedule.choices[position].implementation, position).values())
+        for position, turns in turns_of(program.instructions).items()
+    }
+
+
 def constant_reads(program: Program, chosen: Implementation) -> float:
     """How often one turn of a layer reads each byte of its constants: of those that its index maps name, the one that is read most."""
     instruction = chosen.instruction

@@ -247,7 +247,7 @@ def test_the_same_every_time(tmp_path: Path) -> None:
         texts.add(tuple((path.name, path.read_bytes()) for path in sorted((tmp_path / number).iterdir())))
     assert len(texts) == 1
     names = [name for name, _ in texts.pop()]
-    assert names == ["CMakeLists.txt", "digits.c", "digits.h", "digits.json", "digits_weights.c"]
+    assert names == ["CMakeLists.txt", "digits.c", "digits.h", "digits.json", "digits.report.html", "digits_weights.c"]
 
 
 @pytest.mark.parametrize(

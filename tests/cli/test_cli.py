@@ -90,10 +90,11 @@ def test_ops_takes_every_name_in_any_case(capsys: pytest.CaptureFixture[str]) ->
     assert "1 operator " in run(capsys, "ops", "pad")[1] and f"{len(OPERATORS)} operators" in run(capsys, "ops")[1]
 
 
-def test_bundle_writes_four_files(capsys: pytest.CaptureFixture[str], model: str, tmp_path: Path) -> None:
+def test_bundle_writes_five_files(capsys: pytest.CaptureFixture[str], model: str, tmp_path: Path) -> None:
     code, out, _ = run(capsys, "bundle", model, "--backend", "cmsis-nn", "--cpu", "cortex-m4", "-o", str(tmp_path / "out"))
     assert code == 0 and "workspace" in out
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["CMakeLists.txt", "small.h", "small.json", "small.o"]
+    names = ["CMakeLists.txt", "small.h", "small.json", "small.o", "small.report.html"]
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == names
     described = json.loads((tmp_path / "out" / "small.json").read_text())
     assert described["entries"][0]["symbol"] == "small_run" and described["target"]["name"] == "cortex-m4"
 

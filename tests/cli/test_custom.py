@@ -87,7 +87,7 @@ def test_what_is_written(capsys: pytest.CaptureFixture[str], model: str, tmp_pat
     code, out, _ = run(capsys, "bundle", model, *BOTH, "--cpu", "cortex-m4", "--explain", "-o", str(tmp_path / "out"))
     assert code == 0 and "the firmware provides int first(const aot_custom_call *call)" in out
     assert re.search(r"1 .*CUSTOM .*firmware first .*custom operator First", out)
-    names = ["CMakeLists.txt", "aot_custom.h", "model.h", "model.json", "model.o"]
+    names = ["CMakeLists.txt", "aot_custom.h", "model.h", "model.json", "model.o", "model.report.html"]
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == names
     described = json.loads((tmp_path / "out" / "model.json").read_text())
     assert described["functions"] == ["first", "second"]
