@@ -31,7 +31,7 @@ FEATURES: dict[str, dict] = {
     },
     "threads": {"threads": 2},
     "hooks": {"instrument": "hooks"},
-    "cycles": {"instrument": "cycles"},
+    "cycles": {"instrument": "cycles", "cycle_counter": 0xE000_1004},
     "least memory": {"optimize": "ram"},
     "several models": {"share_workspace": True},
     "state": {},
