@@ -90,10 +90,16 @@ def _section(command: click.Command, shared: frozenset[str]) -> str:
 
 def _option(option: click.Option) -> str:
     """`- `--name VALUE`: help`; the default where click would print one."""
-    value = "" if option.is_flag or option.count else f" {option.make_metavar(click.Context(click.Command('aot')))}"
+    value = "" if option.is_flag or option.count else f" {_value(option)}"
     names = ", ".join(f"`{name}{value}`" for name in (*option.opts, *option.secondary_opts))
     default = f" Default: {option.default}." if option.show_default and option.default not in (None, ()) else ""
     return f"- {names}: {_escaped(' '.join((option.help or '').split()))}{default}"
+
+
+def _value(option: click.Option) -> str:
+    if option.metavar:
+        return option.metavar
+    return f"[{'|'.join(option.type.choices)}]" if isinstance(option.type, click.Choice) else option.type.name.upper()
 
 
 def _fence(text: str, mark: str = "text") -> str:

@@ -30,6 +30,8 @@ FEATURES: dict[str, dict] = {
         "weights": "separate",
     },
     "threads": {"threads": 2},
+    "hooks": {"instrument": "hooks"},
+    "cycles": {"instrument": "cycles", "cycle_counter": 0xE000_1004},
     "least memory": {"optimize": "ram"},
     "several models": {"share_workspace": True},
     "state": {},

@@ -19,11 +19,13 @@ from aot.bundle import Bundle, Entry
 from aot.run import memory
 from aot.run.compiled import Compiled
 from aot.run.host import _load
-from aot.run.memory import CONTEXT, PARALLEL_FOR, POOL, READ, Call
+from aot.run.memory import CONTEXT, NO_FUNCTIONS, READ, Call
 from aot.samples import random_inputs
 from tests.hardening.features import bundle_of
 
 NULL, MISALIGNED = -1, -2
+OBJECTS = ("threads", "hooks", "cycles")
+"""Features that C files do not have."""
 _NOWHERE, _STEP = 0x1000, 0x400
 """Addresses from which on there is no memory, on Linux: below 0x10000."""
 
@@ -51,13 +53,16 @@ def functions(bundle: Bundle) -> Iterator[tuple[Bundle, Entry, Sequence[np.ndarr
 
 
 def wrong_calls(bundle: Bundle, entry: Entry, inputs: Sequence[np.ndarray]) -> Iterator[Wrong]:
-    """For every pointer of every function of an entry. One to no bytes may be anything; so may a context, and the function that runs parts; of one
-    that reads only null can be told from a right one."""
+    """For every pointer of every function of an entry.
+
+    One to no bytes may be anything; so may a context, and the functions that run parts or hear of layers. Of one that reads only null
+    can be told from a right one.
+    """
     regions, calls = memory.arguments(bundle, entry, inputs, 1)
     known = {region.name: region for region in regions}
     for call in {each.symbol: Call(each.symbol, each.arguments) for each in calls}.values():
         for number, name in enumerate(call.arguments):
-            if not isinstance(name, str) or name in (CONTEXT, PARALLEL_FOR, POOL) or (name != READ and not known[name].nbytes):
+            if not isinstance(name, str) or name in (CONTEXT, *NO_FUNCTIONS) or (name != READ and not known[name].nbytes):
                 continue
             yield Wrong(call, number, None, NULL)
             for change in range(1, 1 if name == READ else min(known[name].align, 17)):
@@ -67,7 +72,7 @@ def wrong_calls(bundle: Bundle, entry: Entry, inputs: Sequence[np.ndarray]) -> I
 def main() -> None:
     checked = 0
     for feature in sys.argv[1:]:
-        for emit in ("object", "c") if feature != "threads" else ("object",):  # C has no parts of layers
+        for emit in ("object",) if feature in OBJECTS else ("object", "c"):
             bundle = bundle_of(feature, None, emit)
             engine = Compiled(bundle, {}) if emit == "c" else _load(bundle.object, {})
             for each in functions(bundle):
