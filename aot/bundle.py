@@ -202,6 +202,7 @@ class Bundle:
     models: where the object holds several models, each as a bundle of its own with the same object; `entries` are those of all.
     sources: C files by name, in the place of the object.
     shares_workspace: the models run one after another in one workspace. load: what brings weights into a region.
+    options: what it was compiled with, as `aot/recipe.py` records it.
     """
 
     name: str
@@ -225,6 +226,7 @@ class Bundle:
     pages: bytes | None = None
     load: Load | None = None
     sources: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, object] = field(default_factory=dict)
 
     @property
     def is_c(self) -> bool:

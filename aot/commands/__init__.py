@@ -1,10 +1,11 @@
 """The commands, in the order `aot --help` lists them."""
 
 from aot.commands.bundle import bundle
+from aot.commands.check import check
 from aot.commands.inspect import inspect
 from aot.commands.listing import ops, targets
 from aot.commands.profile import profile_command
 from aot.commands.run import run
 from aot.commands.verify import verify_command
 
-COMMANDS = (bundle, run, verify_command, profile_command, inspect, ops, targets)
+COMMANDS = (bundle, run, verify_command, profile_command, inspect, check, ops, targets)

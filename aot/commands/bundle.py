@@ -40,7 +40,7 @@ def bundle(output: str, explain: bool, as_json: bool, **arguments: Any) -> None:
         made = request.bundle()
         paths = artefacts.write(made, output)
         if as_json:
-            print_json(artefacts.describe(made))
+            print_json(artefacts.describe_with_files(made))
             return
         if explain:
             print_explanation(made)
