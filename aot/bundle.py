@@ -215,6 +215,7 @@ class Bundle:
     sources: C files by name, in the place of the object.
     shares_workspace: the models run one after another in one workspace. load: what brings weights into a region.
     glow: the blocks of Glow's interface, if the object has that instead.
+    options: what it was compiled with, as `aot/recipe.py` records it.
     """
 
     name: str
@@ -239,6 +240,7 @@ class Bundle:
     load: Load | None = None
     glow: Glow | None = None
     sources: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, object] = field(default_factory=dict)
 
     @property
     def is_c(self) -> bool:

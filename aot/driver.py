@@ -52,6 +52,7 @@ from aot.offers import offers
 from aot.paging import require_pages
 from aot.planning import plan_program, plan_programs, require_threads
 from aot.pointers import reader, workers
+from aot.recipe import record
 from aot.target import Target, host_target, is_packaged, load_target, triple_target
 
 Observer = Callable[[str, object], None]
@@ -146,6 +147,7 @@ def compile(
     """
     options = options or Options()
     options = replace(options, target=target) if target is not None else options
+    asked = options
     choose("weights", options.weights, ("embedded", "separate"))
     choose("io", options.io, ("caller", "workspace"))
     choose("optimize", options.optimize, OPTIMIZE)
@@ -178,7 +180,8 @@ def compile(
     models = read_files(paths, OPERATORS, options.custom)
     for model in models:
         observe("read", model.main)
-    return compile_models(models, [Path(each).name for each in paths], chosen, backend, options, observe)
+    bundle = compile_models(models, [Path(each).name for each in paths], chosen, backend, options, observe)
+    return replace(bundle, options=record(asked))
 
 
 def compile_model(model: Model, target: Target, backend: Backend, options: Options, observe: Observer) -> Bundle:

@@ -146,17 +146,22 @@ def _read(path: Path) -> Target:
         content = yaml.safe_load(path.read_text())
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise CompileError(f"can't be read as YAML: {_reason(error)}", where=str(path)) from error
+    return target_from(content, str(path), path.stem)
+
+
+def target_from(content: object, where: str, name: str = "") -> Target:
+    """The target that a file's content describes. name: where it says none. CompileError, which names `where`, if it describes none."""
     if unknown := sorted(map(str, set(content) - _FIELDS)) if isinstance(content, dict) else []:
-        raise CompileError(f"unknown field '{unknown[0]}'", where=str(path), hint=f"fields: {', '.join(sorted(_FIELDS))}")
+        raise CompileError(f"unknown field '{unknown[0]}'", where=where, hint=f"fields: {', '.join(sorted(_FIELDS))}")
     if not isinstance(content, dict) or not isinstance(content.get("triple"), str):
-        raise CompileError("a target file is a YAML mapping with at least a triple", where=str(path))
-    if problem := _problem({"name": path.stem, **content}):
-        raise CompileError(problem, where=str(path))
+        raise CompileError("a target file is a YAML mapping with at least a triple", where=where)
+    if problem := _problem({"name": name, **content}):
+        raise CompileError(problem, where=where)
     content["has"] = frozenset(content.get("has") or ())
     pointer_bits = _pointer_bits(content["triple"])
     if content.setdefault("pointer_bits", pointer_bits) != pointer_bits:
-        raise CompileError(f"a pointer of {content['triple']} has {pointer_bits} bits", where=str(path))
-    return Target(**{"name": path.stem, **content})
+        raise CompileError(f"a pointer of {content['triple']} has {pointer_bits} bits", where=where)
+    return Target(**{"name": name, **content})
 
 
 def _reason(error: Exception) -> str:

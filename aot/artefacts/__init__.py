@@ -3,8 +3,8 @@
 Enters: a Bundle and a folder. Leaves: the paths written. Invariant: the same bundle gives the same bytes.
 """
 
-from aot.artefacts.contents import files
+from aot.artefacts.contents import describe_with_files, files
 from aot.artefacts.description import describe, describe_memory
 from aot.artefacts.writing import write, write_files
 
-__all__ = ["describe", "describe_memory", "files", "write", "write_files"]
+__all__ = ["describe", "describe_memory", "describe_with_files", "files", "write", "write_files"]

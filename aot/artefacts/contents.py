@@ -14,6 +14,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from aot.artefacts.description import describe
 from aot.artefacts.header import entry_view
 from aot.artefacts.layers import layers_view
+from aot.artefacts.provenance import describe_files
 from aot.bundle import Bundle
 from aot.version import VERSION
 
@@ -30,12 +31,26 @@ CUSTOM_HEADER = "aot_custom.h"
 
 def files(bundle: Bundle) -> dict[str, bytes]:
     """The bundle's files by name. Deterministic: the same bundle gives the same bytes."""
+    contents = _described_files(bundle)
+    return {**contents, f"{bundle.name}.json": (json.dumps(_describe_with(bundle, contents), indent=2) + "\n").encode()}
+
+
+def describe_with_files(bundle: Bundle) -> dict[str, Any]:
+    """All that NAME.json holds."""
+    return _describe_with(bundle, _described_files(bundle))
+
+
+def _describe_with(bundle: Bundle, contents: dict[str, bytes]) -> dict[str, Any]:
+    return {**describe(bundle), "files": describe_files(contents)}
+
+
+def _described_files(bundle: Bundle) -> dict[str, bytes]:
+    """All files but NAME.json, which has their hashes."""
     code = {name: text.encode() for name, text in bundle.sources.items()}
     code |= {} if bundle.is_c else {f"{bundle.name}.o": bundle.object}
     contents = {
         **code,
         f"{bundle.name}.h": _render("bundle.h.j2" if bundle.glow is None else "glow.h.j2", bundle).encode(),
-        f"{bundle.name}.json": (json.dumps(describe(bundle), indent=2) + "\n").encode(),
         "CMakeLists.txt": _render("CMakeLists.txt.j2", bundle).encode(),
     }
     if described := layers_view(bundle):

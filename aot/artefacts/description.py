@@ -10,8 +10,10 @@ from typing import Any
 import numpy as np
 
 from aot.artefacts.layers import layer_names
+from aot.artefacts.provenance import bill_of_materials
 from aot.bundle import Bundle, Entry, Layer, Load, Port, Variant
 from aot.instrument import Tensor
+from aot.llvm.llvm import versions
 from aot.lower.memory import Memory
 from aot.lower.plan import Region
 from aot.pointers import Pointer
@@ -19,15 +21,17 @@ from aot.version import VERSION
 
 
 def describe(bundle: Bundle) -> dict[str, Any]:
-    """The bundle for machines: what NAME.json holds."""
+    """The bundle for machines: what NAME.json holds, but for `files`, the hashes of all other files."""
     return {
         "schema": 1,
         "aot": VERSION,
+        **versions(),
         "name": bundle.name,
         "model_sha256": bundle.model_sha256 or None,
         "models": [_describe_model(model) for model in bundle.parts],
         "backend": bundle.backend,
         "target": {"name": bundle.target.name, "triple": bundle.target.triple, "cpu": bundle.target.cpu},
+        "options": dict(bundle.options),
         "optimize": bundle.optimize,
         "emit": "c" if bundle.is_c else "both" if bundle.sources else "object",
         "object_bytes": len(bundle.object),
@@ -44,6 +48,7 @@ def describe(bundle: Bundle) -> dict[str, Any]:
         "library": _describe_library(bundle),
         **_describe_glow(bundle),
         "entries": [_describe_entry(entry) for entry in bundle.entries],
+        "sbom": bill_of_materials(bundle),
     }
 
 

@@ -1,6 +1,7 @@
 """The commands, in the order `aot --help` lists them."""
 
 from aot.commands.bundle import bundle
+from aot.commands.check import check
 from aot.commands.diff_dump import diff_dump
 from aot.commands.inspect import inspect
 from aot.commands.listing import ops, targets
@@ -10,4 +11,4 @@ from aot.commands.run import run
 from aot.commands.verify import verify_command
 from aot.commands.where import where
 
-COMMANDS = (bundle, run, verify_command, profile_command, report_command, diff_dump, inspect, ops, targets, where)
+COMMANDS = (bundle, run, verify_command, profile_command, report_command, diff_dump, inspect, check, ops, targets, where)

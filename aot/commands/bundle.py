@@ -80,7 +80,7 @@ def bundle(
         packages = package_files(_package(made, package_version, sample, sample_path or ""), kinds) if kinds else {}
         paths = artefacts.write(made, output, packages | (page(made) if with_report else {}))
         if as_json:
-            print_json(artefacts.describe(made))
+            print_json(artefacts.describe_with_files(made))
             return
         if explain:
             print_explanation(made)

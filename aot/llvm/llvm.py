@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import llvmlite
 from llvmlite import binding
 
 from aot.errors import CompileError, InternalError
@@ -30,6 +31,21 @@ _FRAME = re.compile(r"stack frame size \((\d+)\) exceeds limit \(0\) in function
 _DEFINED = re.compile(r'@(?:"([^"]+)"|([\w.$-]+))\(')
 _CALLED = re.compile(r'\bcall\b[^\n"@]*@(?:"([^"]+)"|([\w.$-]+))\(')
 """LLVM's text of a function's head, and of a call of a function by its name (inline assembly has quotes before it)."""
+_ARCHITECTURES = (
+    "aarch64",
+    "arm",
+    "thumb",
+    "riscv32",
+    "riscv64",
+    "hexagon",
+    "xtensa",
+    "x86_64",
+    "mips",
+    "avr",
+    "msp430",
+    "powerpc",
+)
+"""Those of microcontrollers, and of machines that aot runs on."""
 _LOCK = threading.Lock()
 
 
@@ -39,6 +55,23 @@ class Emission:
 
     object: bytes
     frames: Mapping[str, int]
+
+
+def versions() -> dict[str, str]:
+    """Which LLVM this is: the versions of llvmlite and of LLVM itself."""
+    return {"llvmlite": llvmlite.__version__, "llvm": ".".join(map(str, binding.llvm_version_info))}
+
+
+def architectures() -> tuple[str, ...]:
+    """The architectures that this LLVM makes code for, as it calls them itself."""
+    _initialise()
+    found = {}
+    for prefix in _ARCHITECTURES:
+        try:
+            found[prefix] = binding.Target.from_triple(prefix).name
+        except RuntimeError:
+            continue
+    return tuple(found)
 
 
 @functools.cache

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from aot.artefacts import describe
+from aot.artefacts import describe_with_files
 from aot.lower.implementation import Implementation
 from aot.lower.segments import instructions
 from aot.lower.traffic import layer_traffic
@@ -27,7 +27,7 @@ SCHEMA = "urn:aot:report:1"
 
 def report(bundle: Bundle, profile: Profile | None = None) -> dict[str, Any]:
     """The report of a bundle. profile: of one of its models, whose main entry was counted."""
-    described = describe(bundle)
+    described = describe_with_files(bundle)
     measured = _measured(profile)
     entries = [_entry(bundle, entry, measured) for entry in bundle.entries]
     made = {

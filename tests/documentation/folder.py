@@ -42,6 +42,8 @@ def furnish(folder: Path, page: str) -> None:
     (folder / "app.c").write_text(_APPLICATION)
     if page in ("docs/instrument.md", "aot diff-dump --help"):
         (folder / "dump.txt").write_text(_dump(folder))
+    if page == "aot check --help":
+        aot.write(aot.compile(folder / "model.tflite"), folder / "out")
     if page == "docs/custom.md":
         (folder / "model.tflite").write_bytes(_shrinking())
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import aot
-from aot.artefacts import describe
+from aot.artefacts import describe_with_files as describe
 from aot.report import html, report
 from tests.cli.test_artefacts import make_bundle
 from tests.report.browser import Page

@@ -17,7 +17,7 @@ import pytest
 
 import aot
 from aot import cli
-from aot.artefacts import describe
+from aot.artefacts import describe_with_files as describe
 from aot.bundle import Bundle
 from aot.report import SCHEMA, html, report
 from aot.report.findings import findings
