@@ -36,6 +36,7 @@ _SHARED = """
 Of {commands}.
 
 """
+_REMARK = re.compile(r" {3,}(\S.*)$")
 LEAST_SHARING = 3
 """Options that so many commands have stand in the page once."""
 
@@ -80,7 +81,9 @@ def _section(command: click.Command, shared: frozenset[str]) -> str:
     options = [text for text in _options(command) if text not in shared]
     if len(options) < len(_options(command)):
         options.append("- and the [options of compiling](#options-of-compiling)")
-    examples = [line.strip() for line in (command.epilog or "").splitlines() if line.strip().startswith("aot ")]
+    examples = [
+        _REMARK.sub(r"  # \1", line.strip()) for line in (command.epilog or "").splitlines() if line.strip().startswith("aot ")
+    ]
     parts = [f"\n## aot {command.name}", _fence(f"usage: aot {command.name} {usage}"), *_paragraphs(command.help or "")]
     return (
         "\n\n".join((*parts, *filter(None, ["\n".join(options)]), *([_fence("\n".join(examples), "sh")] if examples else ())))
