@@ -6,6 +6,7 @@ Two pages by default; all with AOT_SWEEP=1, as `make test-docs` does.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -13,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from aot.cli import cli
+from aot.commands import COMMANDS
 from tests.documentation.folder import furnish
 from tests.documentation.newcomer import MOST_COMMANDS, commands
 from tests.documentation.pages import PAGES, Script, fences, outside_fences, scripts
@@ -44,6 +47,21 @@ def test_every_fence_says_what_it_holds() -> None:
     assert not typed, "commands stand in fences marked sh"
     indented = [f"{page}: {line}" for page in PAGES for line in outside_fences(page).splitlines() if line.startswith("    aot ")]
     assert not indented, "commands stand in fences marked sh"
+
+
+def test_what_the_text_names_exists() -> None:
+    """Commands and options in inline code; capitals stand for any."""
+    options = {name for command in (cli, *COMMANDS) for param in command.params for name in (*param.opts, *param.secondary_opts)}
+    codes = [(page, code) for page in PAGES for code in re.findall(r"`([^`\n]*)`", outside_fences(page))]
+    named = [(page, name, name[4:]) for page, code in codes for name in re.findall(r"^aot [a-z-]+", code)]
+    unknown = [(page, name) for page, name, word in named if word not in options | {command.name for command in COMMANDS}]
+    unknown += [
+        (page, name)
+        for page, code in codes
+        for name in re.findall(r"(?:^|\s)(--[a-z][a-z-]*)", code)
+        if name not in options | {"--help"}
+    ]
+    assert not unknown
 
 
 def test_what_is_left_out_is_there() -> None:
