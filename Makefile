@@ -26,6 +26,7 @@ $(VENV)/.test: $(VENV)/.made pyproject.toml
 	@echo "installing aot and what its tests need into $(VENV) ..."
 	@$(BIN)/pip install --quiet --disable-pip-version-check -e '.[test]'
 	@$(BIN)/pip install --quiet --disable-pip-version-check -e '.[oracles]' || echo "the oracles (tflite-micro, ai-edge-litert) have no wheel for this machine: tests that compare with them will skip"
+	@$(BIN)/pip install --quiet --disable-pip-version-check -e '.[fuzz]' || echo "atheris has no wheel for this machine: its fuzzing will be skipped"
 	@$(BIN)/pip install --quiet --disable-pip-version-check --only-binary=atheris -e '.[fuzz]' || echo "atheris has no wheel for this machine: tests that need it will skip"
 	@touch $@
 

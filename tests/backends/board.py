@@ -157,7 +157,7 @@ def _bundle(program: Program, target: Target, splits: bool, io: Io = "caller") -
         backend=backend.name,
         target=target,
         object=emitted.object,
-        entries=(describe_entry(source, emitted, (), options),),
+        entries=(describe_entry(source, emitted, None, options),),
         code_nbytes=emitted.code_nbytes,
         weights_nbytes=emitted.weights_nbytes,
         io_in_workspace=io == "workspace",

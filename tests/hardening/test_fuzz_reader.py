@@ -6,6 +6,7 @@ import importlib.util
 import os
 import subprocess
 import sys
+from pathlib import Path
 from collections import Counter
 
 import pytest
@@ -35,19 +36,19 @@ def test_a_case_that_kills_its_process_is_found() -> None:
 
 @needs_atheris
 def test_atheris_finds_nothing() -> None:
-    code, text = reader_target.fuzz("-max_total_time", 300) if SWEEP else reader_target.fuzz("-runs", 200)
+    code, text = reader_target.fuzz("-max_total_time", 300) if SWEEP else reader_target.fuzz("-runs", 1500)
     assert code == 0 and "branches reached" in text, text
 
 
 @needs_atheris
-def test_atheris_notices_a_traceback() -> None:
+def test_atheris_notices_a_traceback(tmp_path: Path) -> None:
     """A reader that fails on a damaged file identifier: the run ends with its traceback."""
     broken = (
         "from tests.graph import hostile; from tests.hardening import reader_target; genuine = hostile.outcome; "
         "hostile.outcome = lambda data: genuine(data) if data[4:8] == b'TFL3' else 1 // 0; reader_target.main()"
     )
     done = subprocess.run(
-        [sys.executable, "-c", broken, "-runs=2000", "-seed=1"],
+        [sys.executable, "-c", broken, "-runs=2000", "-seed=1", f"-artifact_prefix={tmp_path}/"],
         cwd=ROOT,
         capture_output=True,
         text=True,

@@ -45,7 +45,7 @@ def bundle_of(program: Program, target: Target, io: str = "caller", weights: str
     options = driver.Options(io=io, weights=weights)
     source = EntrySource("sample_run", plan, *driver.ports(program, plan, target, options))
     emitted = emit_bundle("sample", target, [source], weights=weights, io=io, position_independent=pic)
-    entry = describe_entry(source, emitted, (), options)
+    entry = describe_entry(source, emitted, None, options)
     return Bundle(
         name="sample",
         backend="generic",
