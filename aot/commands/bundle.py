@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import click
@@ -75,16 +76,23 @@ def bundle(
     """
     request = Request(**arguments, as_json=as_json, api=api)
     with stoppable():
-        sample = None if sample_path is None else load_npz(sample_path)
-        made = request.bundle()
-        packages = package_files(_package(made, package_version, sample, sample_path or ""), kinds) if kinds else {}
-        paths = artefacts.write(made, output, packages | (page(made) if with_report else {}))
+        made, paths = make(request, output, kinds, package_version, sample_path, with_report)
         if as_json:
             print_json(artefacts.describe_with_files(made))
             return
         if explain:
             print_explanation(made)
         print_bundle(made, paths)
+
+
+def make(
+    request: Request, output: str, kinds: tuple[str, ...], package_version: str, sample_path: str | None, with_report: bool
+) -> tuple[Bundle, tuple[Path, ...]]:
+    """Compile, and write what the options ask for. Returns the paths of the files, too."""
+    sample = None if sample_path is None else load_npz(sample_path)
+    made = request.bundle()
+    packages = package_files(_package(made, package_version, sample, sample_path or ""), kinds) if kinds else {}
+    return made, artefacts.write(made, output, packages | (page(made) if with_report else {}))
 
 
 def _package(bundle: Bundle, version: str, sample: dict[str, Any] | None, where: str) -> Package:

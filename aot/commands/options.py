@@ -1,13 +1,14 @@
 """The options that several commands share, and how their values are read.
 
-Enters: a click command's function. Leaves: the function with the options, which arrive as the fields of `Request`.
+Enters: a click command's function. Leaves: the function with the options, which arrive as the fields of `Request`. `json_schema` of a type
+is what project files may say (`aot/project/schema.py`).
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import click
 
@@ -22,6 +23,7 @@ class WholeNumber(click.IntRange):
     def __init__(self, least: int, unit: str = "") -> None:
         super().__init__(least)
         self.what = f"whole number of {unit}" if unit else "whole number"
+        self.json_schema: dict[str, Any] = {"type": "integer", "minimum": least}
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         try:
@@ -36,6 +38,7 @@ class Size(WholeNumber):
 
     def __init__(self, least: int) -> None:
         super().__init__(least, "bytes")
+        self.json_schema = {"type": ["integer", "string"], "minimum": least, "pattern": "^[0-9]+[KMkm]?$"}
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         found = re.fullmatch(r"([0-9]+)([KMkm])", str(value))
@@ -47,6 +50,7 @@ class Address(click.ParamType):
     """An address: 0x40000024, or a decimal number."""
 
     name = "address"
+    json_schema: ClassVar[dict[str, Any]] = {"type": ["integer", "string"], "minimum": 0, "pattern": "^(0[xX][0-9A-Fa-f]+|[0-9]+)$"}
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         try:
