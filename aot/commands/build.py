@@ -24,6 +24,7 @@ from aot.project.reading import FILE, Item
 EXAMPLES = """
 \b
 Examples:
+  aot init                                    bundle.yaml, to begin with
   aot build
   aot build bundle.yaml --jobs 2
   aot build --only digits --force
