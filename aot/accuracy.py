@@ -26,7 +26,7 @@ class Accuracy:
 
 def accuracy(scores: Sequence[np.ndarray], labels: np.ndarray, tops: Sequence[int]) -> Accuracy:
     """Of an output of every sample, which holds a score for each class (dimensions of 1 apart), and a label for each sample."""
-    ranks = []
+    ranks: list[int] = []
     for number, (each, label) in enumerate(zip(scores, labels.tolist(), strict=True)):
         if each.size < 2 or max(each.shape) != each.size:
             raise CompileError(f"labels need a score for each class in the first output, which has shape {list(each.shape)}")

@@ -10,7 +10,7 @@ import tokenize
 import warnings
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any, BinaryIO
 
@@ -37,7 +37,7 @@ _DAMAGED = (
 
 
 @contextmanager
-def _opened(path: str, kind: str) -> Iterator[BinaryIO]:
+def _opened(path: str, kind: str) -> Generator[BinaryIO]:
     try:
         with open(path, "rb") as stream, warnings.catch_warnings():
             warnings.simplefilter("ignore")

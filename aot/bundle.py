@@ -239,8 +239,8 @@ class Bundle:
     pages: bytes | None = None
     load: Load | None = None
     glow: Glow | None = None
-    sources: Mapping[str, str] = field(default_factory=dict)
-    options: Mapping[str, object] = field(default_factory=dict)
+    sources: Mapping[str, str] = field(default_factory=dict[str, str])
+    options: Mapping[str, object] = field(default_factory=dict[str, object])
 
     @property
     def is_c(self) -> bool:

@@ -55,7 +55,7 @@ def load_dataset(entry: Entry, path: str) -> Dataset:
     if not arrays:
         raise CompileError("there is no sample in it", where=path)
     quantised: set[int] = set()
-    inputs = []
+    inputs: list[tuple[np.ndarray, ...]] = []
     for name, sample in zip(names, arrays, strict=True):
         where = path if name == path else f"{path}: {name}"
         inputs.append(tuple(_fitted(port, each, where) for port, each in zip(entry.inputs, sample, strict=True)))

@@ -93,7 +93,7 @@ class Options:
     triple: str | None = None
     backend: str | None = None
     name: str | None = None
-    shapes: Mapping[str, Shape] = field(default_factory=dict)
+    shapes: Mapping[str, Shape] = field(default_factory=dict[str, Shape])
     weights: Literal["embedded", "separate"] = "embedded"
     io: Io = "caller"
     optimize: Optimize = "balanced"
@@ -103,12 +103,12 @@ class Options:
     position_independent: bool = False
     fuse: bool = True
     inplace: bool = True
-    custom: Mapping[str, str] = field(default_factory=dict)
+    custom: Mapping[str, str] = field(default_factory=dict[str, str])
     kernels: Literal["native", "library"] | None = None
     share_workspace: bool = False
     stream_input: bool = False
     page_weights_nbytes: int | None = None
-    regions: Mapping[str, int] = field(default_factory=dict)
+    regions: Mapping[str, int] = field(default_factory=dict[str, int])
     weights_in: str | None = None
     threads: int = 1
     api: Api = "native"
@@ -201,7 +201,7 @@ def compile_models(
             if calls_library(options, backend):
                 require_free(LIBRARIES[backend.name], each, options.custom.values())
     graphs = [graph for model in models for graph in model.graphs]
-    lowered = []
+    lowered: list[Lowered] = []
     for file, model, each in zip(files, models, names, strict=True):
         with located(file):
             lowered.append(lower_model(each, model, graphs, target, backend, options, observe))
@@ -313,7 +313,7 @@ def entry_sources(
 ) -> list[EntrySource]:
     """The entries of a model; the plans of its Programs are the next ones."""
     state = lowered.state
-    sources = []
+    sources: list[EntrySource] = []
     for symbol, _ in lowered.entries:
         plan = next(plans)
         given = ports(plan.schedule.program, plan, target, options)
@@ -498,7 +498,7 @@ def ports(program: Program, plan: Plan, target: Target, options: Options) -> tup
     told = () if instrument is None else instrument.pointers(1)
     callers = (*reader() * (options.page_weights_nbytes is not None), *workers() * (options.threads > 1), *told)
     taken = [*options.regions, *(pointer.name for pointer in callers)]
-    made = []
+    made: list[Port] = []
     for name, buffer in zip(unique_identifiers(texts, "tensor", taken), buffers, strict=True):
         placed = in_workspace(program[program.storage(buffer.name)], options.io)
         offset = plan.offset_of[program.storage(buffer.name)] if placed else 0

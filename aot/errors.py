@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 
 
@@ -34,7 +34,7 @@ class InternalError(Exception):
 
 
 @contextmanager
-def located(where: str) -> Iterator[None]:
+def located(where: str) -> Generator[None]:
     """CompileErrors from here name `where` (a file; "": none) first."""
     try:
         yield

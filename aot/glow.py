@@ -64,7 +64,8 @@ class Glow:
 def lay_out(symbol: str, ports: Sequence[Port], workspace: tuple[int, int], weights: tuple[int, int], dynamic: bool) -> Glow:
     """The blocks for an entry with these ports, inputs first. workspace, weights: their (bytes, alignment)."""
     align = max(_WORD, workspace[1], weights[1], *(port.align for port in ports), 1)
-    offset, placeholders = 0, []
+    offset = 0
+    placeholders: list[Placeholder] = []
     for port in ports:
         offset += -offset % max(_WORD, port.align)
         placeholders.append(Placeholder(port, offset))

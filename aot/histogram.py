@@ -45,7 +45,7 @@ class Histogram:
 
 def histograms(expected: Sequence[Sequence[np.ndarray]], actual: Sequence[Sequence[np.ndarray]]) -> tuple[Histogram, ...]:
     """Of each output, over all samples. Bins double from one step on, or are decades from 1e-8 to 1 where differences are relative."""
-    found = []
+    found: list[Histogram] = []
     for output, pairs in enumerate(
         zip(*(zip(want, got, strict=True) for want, got in zip(expected, actual, strict=True)), strict=True)
     ):

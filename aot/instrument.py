@@ -98,7 +98,7 @@ def tensors_of(layout: Layout, pointers: Sequence[Pointer]) -> tuple[Tensor, ...
     schedule, program = layout.plan.schedule, layout.program
     arguments = {pointer.name: len(layout.parameters) + number for number, pointer in enumerate(pointers)}
     order = {position: layer for layer, position in enumerate(schedule.kernel_positions)}
-    found = []
+    found: list[Tensor] = []
     for position, layer in order.items():
         for name in dict.fromkeys(schedule.choices[position].implementation.writes):
             place = layout.place(name)
@@ -115,7 +115,7 @@ def writers_of(schedule: Schedule, name: str) -> tuple[int, ...]:
     """Positions of the instructions that write a byte of a buffer."""
     program = schedule.program
     owner, bytes_ = program.storage(name), _bytes(program, name)
-    found = []
+    found: list[int] = []
     for position in schedule.kernel_positions:
         for other in schedule.choices[position].implementation.writes:
             theirs = _bytes(program, other)

@@ -107,7 +107,7 @@ def _points(
     for plan in (first, *taken.values(), *every):
         known.setdefault(_figures(plan), plan)
     takers = {text: _figures(plan) for text, plan in taken.items()}
-    found = []
+    found: list[Point] = []
     for figures, plan in sorted(known.items(), key=lambda one: (-one[0][0], -one[0][1])):
         texts = tuple(text for text, has in takers.items() if has == figures)
         better = any(all(a <= b for a, b in zip(other, figures, strict=True)) for other in known if other != figures)

@@ -82,7 +82,7 @@ def require_distinct_regions(symbols: Sequence[str], regions: Iterable[str]) -> 
 def with_models(bundle: Bundle, lowered: Sequence[Lowered], entries: Sequence[Entry], shares_workspace: bool) -> Bundle:
     """The bundle with what is each model's own: its entries (of `entries`, which are in order), its state, its hash."""
     rest = iter(entries)
-    models = []
+    models: list[Bundle] = []
     for each in lowered:
         runs = tuple(next(rest) for _ in each.entries)
         init = next(rest) if each.state.nbytes else None

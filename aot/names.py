@@ -76,7 +76,7 @@ def bundle_identifier(text: str) -> str:
 def unique_identifiers(texts: Iterable[str], fallback: str, taken: Iterable[str] = ()) -> tuple[str, ...]:
     """An identifier for each text, in lower case; clashes, with those taken too, get a number: ("a", "a") -> ("a", "a_1")."""
     taken = set(taken)
-    names = []
+    names: list[str] = []
     for text in texts:
         stem = identifier(text, fallback).lower()
         stem = identifier(stem, fallback)

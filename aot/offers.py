@@ -141,7 +141,7 @@ def with_sums(
         divided, found = _surveyed(accumulate(program, whole), program, fields, backend, target)
     if divided is program:
         return program, fields
-    peaks = []
+    peaks: list[int] = []
     for each, offered in ((program, fields), (divided, found)):
         ordered = schedule(each, tuple(map(_with_rows, offered)), options.io, options.inplace)
         if not peaks and place(ordered, options.io, options.inplace).workspace_nbytes < SMALL_NBYTES:

@@ -212,7 +212,7 @@ def within_shared(made: Planned, options: Options, observe: Observer) -> list[Pl
         return list(made.plans)
     limit = max(plan.workspace_nbytes for plan in made.plans)
     roomy = replace(options, optimize="balanced", max_workspace_nbytes=limit)
-    found = []
+    found: list[Plan] = []
     for number, (plan, chosen) in enumerate(zip(made.plans, made.choices, strict=True)):
         other = _entry(made.offered, number, chosen, roomy, observe) if plan.workspace_nbytes < limit else plan
         found.append(other if other.workspace_nbytes <= limit else plan)

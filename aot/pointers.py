@@ -48,7 +48,7 @@ def workspaces(nbytes: int, align: int, regions: Sequence[Region] = (), loaded: 
     """The workspace, or the regions that it is in; loaded: constants that are in one of them, too."""
     if not regions:
         return (Pointer("workspace", nbytes, align),)
-    found = []
+    found: list[Pointer] = []
     for region in regions:
         holds = loaded is not None and loaded.region == region.name
         size, least = (loaded.offset + loaded.nbytes, max(align, LOADED_ALIGN)) if loaded and holds else (region.nbytes, align)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, cast
 
 import numpy as np
 
@@ -63,10 +64,10 @@ def _meta(arrays: Mapping[str, np.ndarray], where: str) -> dict[str, object]:
     if "meta" not in arrays:
         return {}
     try:
-        content = json.loads(str(arrays["meta"]))
+        content: Any = json.loads(str(arrays["meta"]))
     except ValueError as error:
         raise CompileError(f"`meta` is no JSON: {error}", where=where) from error
-    return content if isinstance(content, dict) else {}
+    return cast("dict[str, object]", content) if isinstance(content, dict) else {}
 
 
 def _matching(port: Port, key: str, arrays: Mapping[str, np.ndarray], where: str) -> np.ndarray:
@@ -120,7 +121,7 @@ def differences(expected: Sequence[np.ndarray], actual: Sequence[np.ndarray]) ->
 
     Integers must be equal; floats within FLOAT_TOLERANCE of the largest magnitude; NaN equals NaN.
     """
-    found = []
+    found: list[Difference] = []
     for number, (want, got) in enumerate(zip(expected, actual, strict=True)):
         apart = distances(want, got)
         wrong = apart != 0

@@ -103,11 +103,11 @@ class Target:
     float_abi: str = ""
     pointer_bits: int = 32
     summary: str = ""
-    memory: Mapping[str, int] = field(default_factory=dict)
+    memory: Mapping[str, int] = field(default_factory=dict[str, int])
     l1d_nbytes: int = 0
     l2_nbytes: int = 0
     emits: str = "object"
-    run: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+    run: Mapping[str, Mapping[str, object]] = field(default_factory=dict[str, Mapping[str, object]])
 
     @property
     def is_host(self) -> bool:

@@ -2,7 +2,12 @@
 
 from importlib.metadata import PackageNotFoundError, version
 
-try:
-    VERSION = version("aot-bundle")
-except PackageNotFoundError:  # a source tree that is not installed
-    VERSION = "0.0.0"
+
+def _version() -> str:
+    try:
+        return version("aot-bundle")
+    except PackageNotFoundError:  # a source tree that is not installed
+        return "0.0.0"
+
+
+VERSION = _version()

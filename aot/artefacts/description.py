@@ -264,7 +264,7 @@ def _describe_buffers(entry: Entry) -> list[dict[str, Any]]:
     plan = entry.plan
     if plan is None:
         return []
-    found = []
+    found: list[dict[str, str | int | None]] = []
     for life in plan.lifetimes:
         region = plan.region_at(plan.offset_of[life.name])
         place = {"region": region.name if plan.regions else None, "offset": plan.offset_of[life.name] - region.start}

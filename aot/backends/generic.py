@@ -21,7 +21,7 @@ from aot.target import Target
 
 def generic_constants(program: Program, instruction: Primitive) -> tuple[Buffer, ...]:
     """The constants that generic code loads: those with more than one value, and index tables."""
-    constants = []
+    constants: list[Buffer] = []
     for name in reads(instruction):
         if _is_constant(program, name) and uniform(program[program.storage(name)].data) is None:
             constants.append(constant_of(program, name))

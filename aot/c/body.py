@@ -65,7 +65,7 @@ class Body:
     """Statements between braces."""
 
     parent: Body | None = None
-    items: list[str | Assignment | Nested | Label] = field(default_factory=list)
+    items: list[str | Assignment | Nested | Label] = field(default_factory=list[str | Assignment | Nested | Label])
 
     def sees(self, home: Body | None) -> bool:
         """Whether what `home` declares is visible here."""

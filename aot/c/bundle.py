@@ -46,7 +46,7 @@ def emit_c(
     separate, in_workspace = weights == "separate", io == "workspace"
     assembly = Assembly(name, target, separate, in_workspace, loaded)
     layers = {source.symbol: assembly.add(source) for source in sources}
-    exported = {}
+    exported: dict[str, tuple[str, list[tuple[str, CType]]]] = {}
     for source in sources:
         for symbol, parameters in _functions(source, separate, in_workspace).items():
             exported[symbol] = _declared(symbol, parameters)

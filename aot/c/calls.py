@@ -70,7 +70,7 @@ def _foreign(values: Values, call: Any, given: list[Text]) -> Text:
     if name not in values.support.foreign:
         values.support.foreign[name] = _undeclared(call.callee)
     wanted = values.support.foreign[name]
-    arguments = []
+    arguments: list[str] = []
     for text, type in zip(given, wanted.parameters, strict=True):
         if text.type.kind == "pointer":
             arguments.append(pointer(text).text if text.text == "NULL" else f"({type}){pointer(text).at(UNARY)}")

@@ -135,13 +135,13 @@ class Program:
     """All functions that are defined, callees first. uses: who uses a value of those that have an effect, and in which block (phis: at
     the end of the one it comes from)."""
 
-    functions: dict[str, Any] = field(default_factory=dict)
-    uses: dict[Value, list[tuple[Any, Any]]] = field(default_factory=dict)
-    calls: dict[str, list[Any]] = field(default_factory=dict)
-    reads: Mapping[str, Collection[int]] = field(default_factory=dict)
-    written: set[Value] = field(default_factory=set)
-    readers: set[Value] = field(default_factory=set)
-    signatures: dict[str, Signature] = field(default_factory=dict)
+    functions: dict[str, Any] = field(default_factory=dict[str, Any])
+    uses: dict[Value, list[tuple[Any, Any]]] = field(default_factory=dict[Value, list[tuple[Any, Any]]])
+    calls: dict[str, list[Any]] = field(default_factory=dict[str, list[Any]])
+    reads: Mapping[str, Collection[int]] = field(default_factory=dict[str, Collection[int]])
+    written: set[Value] = field(default_factory=set[Value])
+    readers: set[Value] = field(default_factory=set[Value])
+    signatures: dict[str, Signature] = field(default_factory=dict[str, Signature])
 
     @classmethod
     def of(
@@ -307,7 +307,7 @@ class Program:
     def _local(self, function: Any) -> Signature:
         returned = function.function_type.return_type
         returns = None if isinstance(returned, ir.VoidType) else type_of(returned)
-        parameters = []
+        parameters: list[Parameter] = []
         for position, argument in enumerate(function.args):
             used = bool(self.uses.get(argument))
             type = self.pointer_type(argument) if isinstance(argument.type, ir.PointerType) else type_of(argument.type)

@@ -20,7 +20,8 @@ from aot.target import Target
 
 def routines_file(names: Collection[str], target: Target) -> str:
     """The file. CompileError for a routine that is not known."""
-    support, texts = Support("routines", {}), []
+    support = Support("routines", {})
+    texts: list[str] = []
     for name in sorted(names):
         routine = table(target.pointer_bits).get(name)
         if routine is None:

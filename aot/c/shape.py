@@ -62,13 +62,13 @@ class Shape:
     """order: the blocks in reverse postorder. before: predecessors. idom: immediate dominators. loops: by their header."""
 
     function: Any
-    order: list[Block] = field(default_factory=list)
-    number: dict[Block, int] = field(default_factory=dict)
-    before: dict[Block, list[Block]] = field(default_factory=dict)
-    idom: dict[Block, Block] = field(default_factory=dict)
-    children: dict[Block, list[Block]] = field(default_factory=dict)
-    loops: dict[Block, Loop] = field(default_factory=dict)
-    inside: dict[Block, Loop | None] = field(default_factory=dict)
+    order: list[Block] = field(default_factory=list[Block])
+    number: dict[Block, int] = field(default_factory=dict[Block, int])
+    before: dict[Block, list[Block]] = field(default_factory=dict[Block, list[Block]])
+    idom: dict[Block, Block] = field(default_factory=dict[Block, Block])
+    children: dict[Block, list[Block]] = field(default_factory=dict[Block, list[Block]])
+    loops: dict[Block, Loop] = field(default_factory=dict[Block, Loop])
+    inside: dict[Block, Loop | None] = field(default_factory=dict[Block, Loop | None])
 
     def dominates(self, a: Block, b: Block) -> bool:
         while b is not a and b in self.idom:
@@ -81,7 +81,8 @@ class Shape:
 
     def loops_of(self, block: Block) -> list[Loop]:
         """The loops around a block, the innermost first."""
-        found, loop = [], self.inside[block]
+        loop = self.inside[block]
+        found: list[Loop] = []
         while loop is not None:
             found.append(loop)
             loop = loop.parent

@@ -96,7 +96,7 @@ class Values:
         last = len(block.instructions) - 1
         stops = [at for at, each in enumerate(block.instructions) if self._disturbs(each)]
         root = {each: at for at, each in enumerate(block.instructions)}
-        found = set()
+        found: set[Value] = set()
         for at in range(last - 1, -1, -1):
             each = block.instructions[at]
             if not self._foldable(each) or (use := self._only_use(each)) is None:
@@ -113,7 +113,7 @@ class Values:
 
     def _only_use(self, value: Value) -> tuple[Value, Any] | None:
         """The one use of a value by its own name: phis of one class count as one, and behind its loop it has another name."""
-        uses = {}
+        uses: dict[tuple[Value, Any], tuple[Value, Any]] = {}
         for user, where in self.uses.get(value, ()):
             if self.phis.after(value, where) is value:
                 uses[self.phis.leader(user), where] = user, where

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -168,7 +168,7 @@ def _regions(texts: tuple[str, ...]) -> dict[str, int]:
 
 
 @contextlib.contextmanager
-def stoppable() -> Iterator[None]:
+def stoppable() -> Generator[None]:
     """Ends quietly where --stop-after stops."""
     with contextlib.suppress(Stopped):
         yield

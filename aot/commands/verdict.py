@@ -6,9 +6,10 @@ Enters: a `Finding`. Leaves: text on standard output, one JSON object, a file. I
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from rich.bar import Bar
 from rich.table import Table
@@ -170,9 +171,9 @@ def _accuracy(finding: Finding) -> dict[str, Any] | None:
 
 def _finite(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _finite(each) for key, each in value.items()}
+        return {key: _finite(each) for key, each in cast("dict[str, Any]", value).items()}
     if isinstance(value, (list, tuple)):
-        return [_finite(each) for each in value]
+        return [_finite(each) for each in cast("Sequence[Any]", value)]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 

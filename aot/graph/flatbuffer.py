@@ -9,6 +9,7 @@ Source: the FlatBuffers binary format (flatbuffers.dev/internals).
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from typing import NoReturn
@@ -191,12 +192,26 @@ class _Recorder:
     def __init__(self) -> None:
         self.calls: list[tuple[str, tuple[int, ...]]] = []
 
-    def __getattr__(self, name: str):
-        return lambda *arguments: self.calls.append((name, arguments))
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        def call(*arguments: int) -> None:
+            self.calls.append((name, arguments))
+
+        return call
 
 
-_SCALAR_NBYTES = {"Bool": 1, "Int8": 1, "Uint8": 1, "Int16": 2, "Uint16": 2, "Int32": 4, "Uint32": 4, "Float32": 4}
-_SCALAR_NBYTES |= {"Int64": 8, "Uint64": 8, "Float64": 8}
+_SCALAR_NBYTES = {
+    "Bool": 1,
+    "Int8": 1,
+    "Uint8": 1,
+    "Int16": 2,
+    "Uint16": 2,
+    "Int32": 4,
+    "Uint32": 4,
+    "Float32": 4,
+    "Int64": 8,
+    "Uint64": 8,
+    "Float64": 8,
+}
 
 
 @cache

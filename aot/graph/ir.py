@@ -335,7 +335,7 @@ class Model:
     sha256: str = ""
     description: str = ""
     constant_nbytes: int = 0
-    metadata: Mapping[str, bytes] = field(default_factory=dict)
+    metadata: Mapping[str, bytes] = field(default_factory=dict[str, bytes])
     custom_codes: tuple[str, ...] = ()
 
     @property

@@ -11,8 +11,12 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from aot.errors import CompileError, InternalError
-from aot.graph.ir import Graph, Model, Node
+from aot.graph.ir import Graph, Model, Node, Site
 from aot.graph.operator import Operator
+
+
+def _zeros(site: Site, *arrays: np.ndarray) -> tuple[np.ndarray, ...]:
+    return tuple(np.zeros(value.shape, value.dtype.np) for value in site.outputs)
 
 
 class Lenient(Mapping[str, Operator]):
@@ -29,7 +33,7 @@ class Lenient(Mapping[str, Operator]):
             read=real.read if real else lambda options: None,
             infer=lambda site: tuple(value.shape for value in site.outputs),
             check=lambda site: None,
-            compute=lambda site, *arrays: tuple(np.zeros(value.shape, value.dtype.np) for value in site.outputs),
+            compute=_zeros,
             lower=_never,
             variables=real.variables if real else (),
             memories=real.memories if real else lambda attributes, inputs: (),

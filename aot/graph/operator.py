@@ -118,7 +118,7 @@ class Lowering:
     node: int
     primitives: list[Primitive]
     values: list[Value]
-    windows: dict[str, Window] = field(default_factory=dict)
+    windows: dict[str, Window] = field(default_factory=dict[str, Window])
     inline_graph: Callable[[Lowering, Graph, Sequence[str]], tuple[str, ...]] | None = None
 
     def constant(self, purpose: str, data: np.ndarray, dtype: DType | None = None) -> str:

@@ -10,6 +10,7 @@ import itertools
 import math
 import sys
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from tflite.TensorType import TensorType
@@ -217,7 +218,7 @@ def _of_float(scales: list[float], points: list[int]) -> Quantisation | None:
     return Quantisation(tuple(scales), tuple(points)) if usable else None
 
 
-def _list(array: np.ndarray | None) -> list:
+def _list(array: np.ndarray | None) -> list[Any]:
     """Plain numbers: numpy warns about some kinds of NaN."""
     return [] if array is None else array.tolist()
 

@@ -151,7 +151,8 @@ class States:
 
         CompileError if an input that the operator changes is no variable.
         """
-        reads, changed = list(node.inputs), []
+        reads = list(node.inputs)
+        changed: list[Value] = []
         for position in operator.variables:
             value = inputs[position] if position < len(inputs) else None
             if value is not None and not value.is_variable:

@@ -28,7 +28,8 @@ def archive(objects: Mapping[str, bytes], functions: Mapping[str, Sequence[str]]
     texts = b"".join(function.encode() + b"\0" for _, function in symbols)
     texts += bytes(len(texts) % 2)
     position = len(MAGIC) + _HEADER + 4 + 4 * len(symbols) + len(texts) + len(long_names)
-    members, offsets = [], {}
+    members: list[bytes] = []
+    offsets: dict[str, int] = {}
     for name, content in objects.items():
         offsets[name] = position
         members.append(_member(f"/{starts[name]}" if name in starts else f"{name}/", content))

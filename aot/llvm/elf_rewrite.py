@@ -9,6 +9,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from aot.errors import InternalError
 
@@ -59,7 +60,7 @@ def rewrite(code: bytes, dropped: Collection[int], replaced: Mapping[int, bytes]
     gone = set(dropped)
     gone |= {number for number, section in enumerate(sections) if section.type in (_REL, _RELA) and section.info in gone}
     number_of = {old: new for new, old in enumerate(number for number in range(len(sections)) if number not in gone)}
-    kept = []
+    kept: list[_Section] = []
     for number in number_of:
         section = replace(sections[number], content=replaced.get(number, sections[number].content))
         kept.append(_renumbered(section, form, number_of))
@@ -78,7 +79,7 @@ def _renumbered(section: _Section, form: _Class, number_of: Mapping[int, int]) -
         return replace(section, link=link, info=number_of[section.info])
     if section.type != _SYMTAB:
         return replace(section, link=link)
-    symbols = []
+    symbols: list[bytes] = []
     for fields in form.symbol.iter_unpack(section.content):
         index = fields[form.index]
         if index < _RESERVED and index not in number_of:
@@ -88,9 +89,9 @@ def _renumbered(section: _Section, form: _Class, number_of: Mapping[int, int]) -
     return replace(section, link=link, content=b"".join(symbols))
 
 
-def _written(form: _Class, header: tuple, sections: list[_Section], names: int) -> bytes:
+def _written(form: _Class, header: tuple[Any, ...], sections: list[_Section], names: int) -> bytes:
     body = bytearray(form.header.size)
-    table = []
+    table: list[bytes] = []
     for section in sections:
         if section.type:
             body += bytes(-len(body) % max(section.align, 1))

@@ -8,7 +8,7 @@ Invariant: `noalias` stands only on pointers whose bytes no other pointer of the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -187,13 +187,13 @@ class KernelFunction:
         return min(self.align_of(name), self.buffer(name).dtype.nbytes)
 
     @contextmanager
-    def loop(self, start: Index, stop: Index, step: int = 1) -> Iterator[Value]:
+    def loop(self, start: Index, stop: Index, step: int = 1) -> Generator[Value]:
         """`for index in range(start, stop, step)`, step > 0; yields the int32 index. Bottom-tested where start < stop is known."""
         with self.carried_loop(start, stop, (), step) as carried:
             yield carried.index
 
     @contextmanager
-    def carried_loop(self, start: Index, stop: Index, initial: Sequence[Value], step: int = 1) -> Iterator[Carried]:
+    def carried_loop(self, start: Index, stop: Index, initial: Sequence[Value], step: int = 1) -> Generator[Carried]:
         """As `loop`, with values (phi nodes) that start as `initial`; see `Carried`."""
         builder = self.builder
         first, last = (I32(bound) if isinstance(bound, int) else bound for bound in (start, stop))
@@ -227,7 +227,7 @@ class KernelFunction:
 
     def _merge(self, arms: Mapping[ir.Block, Sequence[Value]]) -> tuple[Value, ...]:
         """A phi for each value that the arms agree on in number."""
-        merged = []
+        merged: list[Value] = []
         for values in zip(*arms.values()):
             phi = self.builder.phi(values[0].type)
             for value, block in zip(values, arms):

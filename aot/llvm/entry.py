@@ -256,7 +256,7 @@ class _Flow:
 
     def _find_runs(self) -> dict[int, Run]:
         """The runs that become loops, each by the number of its first step."""
-        found = {}
+        found: dict[int, Run] = {}
         for block in blocks(self.instructions):
             if (run := find_run(self.steps[block.start : block.stop])) is not None:
                 found[block.start + self.steps[block.start : block.stop].index(run.steps[0])] = run

@@ -173,7 +173,8 @@ class Scalars:
     def flat_offset(self, buffer: str, maps: Sequence[IndexMap]) -> Value:
         """The flat element offset that index maps name. Affine parts are summed axis by axis, so that LLVM sees one linear form."""
         terms: dict[int, int] = {}
-        offset, rest = 0, []
+        offset = 0
+        rest: list[Value] = []
         for index, stride in zip(maps, strides(self.function.buffer(buffer).shape), strict=True):
             simple = straighten(index) if isinstance(index, Table) else index
             if isinstance(simple, Affine):
@@ -215,7 +216,7 @@ class Scalars:
 
     def _checks(self, load: Load, shape: Sequence[int]) -> list[Value]:
         """One condition for each index that may fall outside."""
-        checks = []
+        checks: list[Value] = []
         for index, size in zip(load.index, shape):
             low, high = index_range(index, self.function.extents)
             if low < 0 or high >= size:

@@ -37,7 +37,7 @@ def build_glow(module: ir.Module, glow: Glow, entry: str, section: str) -> None:
 
 
 def _config(module: ir.Module, glow: Glow, section: str) -> None:
-    rows = []
+    rows: list[ir.Constant] = []
     for number, placeholder in enumerate(glow.placeholders):
         text = ir.Constant(ir.ArrayType(I8, len(placeholder.name) + 1), bytearray(placeholder.name.encode() + b"\0"))
         name = _constant(module, f"{glow.symbol}_name{number}", text, "")

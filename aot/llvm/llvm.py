@@ -13,7 +13,7 @@ import re
 import sys
 import tempfile
 import threading
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -162,7 +162,7 @@ class Compiler:
         module = self._load(bitcode)
         with _LOCK, _scheduler(not ordered and self.schedules), _captured_stderr() as lines:
             code = self._object(module)
-        frames = {}
+        frames: dict[Any, int] = {}
         for line in lines:
             if match := _FRAME.search(line):
                 frames[match[2]] = int(match[1])
@@ -220,7 +220,7 @@ def abi_name(target: Target) -> str:
 
 
 @contextmanager
-def _scheduler(enabled: bool) -> Iterator[None]:
+def _scheduler(enabled: bool) -> Generator[None]:
     """Switch LLVM's machine scheduler, which is an option of the whole process. Setting it again replaces it."""
     binding.set_option("aot", f"-enable-misched={'true' if enabled else 'false'}")
     try:
@@ -230,7 +230,7 @@ def _scheduler(enabled: bool) -> Iterator[None]:
 
 
 @contextmanager
-def _captured_stderr() -> Iterator[list[str]]:
+def _captured_stderr() -> Generator[list[str]]:
     """Catch what LLVM writes to file descriptor 2: llvmlite gives no other way to its diagnostics (frame sizes among them).
 
     Yields a list that holds the lines once the block is left.

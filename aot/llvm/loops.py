@@ -79,7 +79,7 @@ class Nest:
         return Scalars(self.function, self.axes, acc, self.unchecked)
 
     def _space_spans(self) -> list[Span]:
-        spans = []
+        spans: list[Span] = []
         for number, extent in enumerate(self.space):
             if number == self.rows:
                 spans.append(Span([number], self.function.y0, self.function.y1, False))
@@ -89,7 +89,7 @@ class Nest:
 
     def _window_spans(self) -> list[Span]:
         """The window's loops, cut at the borders; computed where the space's axes are known."""
-        spans = []
+        spans: list[Span] = []
         for position, extent in enumerate(self.window):
             number = len(self.space) + position
             cuts = [cut for cut in self.cuts if cut.axis == number]

@@ -122,9 +122,9 @@ class EmittedObject:
     layer_symbols: Mapping[str, tuple[str, ...]]
     stack: Mapping[str, Depth]
     functions: tuple[str, ...] = ()
-    function_nbytes: Mapping[str, int] = field(default_factory=dict)
+    function_nbytes: Mapping[str, int] = field(default_factory=dict[str, int])
     loaded: bytes | None = None
-    sources: Mapping[str, str] = field(default_factory=dict)
+    sources: Mapping[str, str] = field(default_factory=dict[str, str])
     glow: Glow | None = None
 
     def __str__(self) -> str:

@@ -26,12 +26,13 @@ from aot.llvm.words import Word, join
 from aot.target import Target
 
 Body = Callable[..., None]
+Divide = Callable[..., tuple[Word, Word]]
 
-HEXAGON = {
-    f"{sign}{what}{width}3": f"__{sign}{what}{width}3" for sign in ("", "u") for what in ("div", "mod") for width in ("si", "di")
-}
-HEXAGON |= {f"{what}df3": f"__{what}df3" for what in ("add", "sub", "mul", "div")}
-HEXAGON |= {"divsf3": "__divsf3", "sqrtf": "sqrtf", "memcpy_likely_aligned_min32bytes_mult8bytes": "memcpy"}
+HEXAGON = (
+    {f"{sign}{what}{width}3": f"__{sign}{what}{width}3" for sign in ("", "u") for what in ("div", "mod") for width in ("si", "di")}
+    | {f"{what}df3": f"__{what}df3" for what in ("add", "sub", "mul", "div")}
+    | {"divsf3": "__divsf3", "sqrtf": "sqrtf", "memcpy_likely_aligned_min32bytes_mult8bytes": "memcpy"}
+)
 """Hexagon's names of routines, without what they begin with."""
 
 
@@ -131,12 +132,30 @@ def table(pointer_bits: int) -> Mapping[str, Routine]:
 
 def _returning(compute: Callable[..., Word]) -> Body:
     """A body out of a function of words."""
-    return lambda target, *words: give(compute(*words))
+
+    def body(target: Target, *words: Word) -> None:
+        give(compute(*words))
+
+    return body
 
 
 def _long(compute: Callable[..., Word]) -> Body:
     """A body out of a function of words and of whether the core multiplies 32x32 -> 64 bits."""
-    return lambda target, *words: give(compute(*words, has_long_multiply(target)))
+
+    def body(target: Target, *words: Word) -> None:
+        give(compute(*words, has_long_multiply(target)))
+
+    return body
+
+
+def _part(divide: Divide, number: int) -> Body:
+    """A body that gives the quotient (0) or the remainder (1)."""
+    return _returning(lambda *words: divide(*words)[number])
+
+
+def _joined(divide: Divide) -> Body:
+    """A body that gives both in one word, the quotient in its low half."""
+    return _returning(lambda *words: join(*reversed(divide(*words))))
 
 
 def _named(names: Sequence[str], routine: Routine) -> dict[str, Routine]:
@@ -156,9 +175,8 @@ def _integer() -> dict[str, Routine]:
     for type, width, arm in ((I32, "si", True), (I64, "di", False)):
         for sign, divide in (("", whole.divide_signed), ("u", whole.divide)):
             names = [f"__{sign}div{width}3"] + [f"__aeabi_{sign}idiv"] * arm
-            made |= _named(names, Routine(type, (type, type), _returning(lambda n, d, divide=divide: divide(n, d)[0])))
-            rest = Routine(type, (type, type), _returning(lambda n, d, divide=divide: divide(n, d)[1]))
-            made |= _named([f"__{sign}mod{width}3"], rest)
+            made |= _named(names, Routine(type, (type, type), _part(divide, 0)))
+            made |= _named([f"__{sign}mod{width}3"], Routine(type, (type, type), _part(divide, 1)))
     return made
 
 
@@ -170,10 +188,9 @@ def _multiply_double(target: Target, a: Word, b: Word) -> None:
 
 def _arm_pairs() -> dict[str, Routine]:
     """Quotient and remainder at once: r0, r1; for 64 bits r0:r1, r2:r3."""
-    made = {}
+    made: dict[str, Routine] = {}
     for name, divide in (("idivmod", whole.divide_signed), ("uidivmod", whole.divide)):
-        both = _returning(lambda n, d, divide=divide: join(*reversed(divide(n, d))))
-        made[f"__aeabi_{name}"] = Routine(I64, (I32, I32), both)
+        made[f"__aeabi_{name}"] = Routine(I64, (I32, I32), _joined(divide))
     for name, divide in (("ldivmod", whole.divide_signed), ("uldivmod", whole.divide)):
         made[f"__aeabi_{name}"] = Routine(ir.LiteralStructType([I64, I64]), (I64, I64), _pair(divide))
     return made
@@ -218,10 +235,16 @@ def _comparisons(f: Format, gnu: str, aeabi: str) -> dict[str, Routine]:
     two = (FLOATS[f], FLOATS[f])
 
     def order(unordered: int) -> Routine:
-        return Routine(I32, two, _returning(lambda a, b: real.ordering(f, a, b, unordered)))
+        def body(a: Word, b: Word) -> Word:
+            return real.ordering(f, a, b, unordered)
+
+        return Routine(I32, two, _returning(body))
 
     def test(holds: Callable[[Word], Word], unordered: int) -> Routine:
-        return Routine(I32, two, _returning(lambda a, b: holds(real.ordering(f, a, b, unordered)).to(32)))
+        def body(a: Word, b: Word) -> Word:
+            return holds(real.ordering(f, a, b, unordered)).to(32)
+
+        return Routine(I32, two, _returning(body))
 
     def unordered(a: Word, b: Word) -> Word:
         return (real.is_nan(f, a) | real.is_nan(f, b)).to(32)
@@ -237,7 +260,7 @@ def _comparisons(f: Format, gnu: str, aeabi: str) -> dict[str, Routine]:
 
 def _integers(f: Format, gnu: str, aeabi: str) -> dict[str, Routine]:
     """Between a float format and integers."""
-    made = {}
+    made: dict[str, Routine] = {}
     type = FLOATS[f]
     for integer, width, arm in ((I32, "si", "i"), (I64, "di", "l")):
         for signed, uns, u in ((True, "", ""), (False, "uns", "u")):
@@ -252,7 +275,7 @@ def _integers(f: Format, gnu: str, aeabi: str) -> dict[str, Routine]:
 def _conversions() -> dict[str, Routine]:
     """Between float formats. Half floats travel as integers in the Arm routines."""
     single, double, half = FLOATS[SINGLE], FLOATS[DOUBLE], FLOATS[HALF]
-    made = {}
+    made: dict[str, Routine] = {}
     for names, source, target, take, returns in (
         (["__extendsfdf2", "__aeabi_f2d"], SINGLE, DOUBLE, single, double),
         (["__gnu_h2f_ieee", "__aeabi_h2f"], HALF, SINGLE, I16, single),

@@ -47,7 +47,7 @@ class Run:
         """For each step the number of its layer, and its own among the layer's steps."""
         numbers = {position: number for number, position in enumerate(self.layers)}
         counts = dict.fromkeys(self.layers, 0)
-        found = []
+        found: list[tuple[int, int]] = []
         for step in self.steps:
             found.append((numbers[step.position], counts[step.position]))
             counts[step.position] += 1

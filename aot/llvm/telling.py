@@ -6,7 +6,7 @@ Invariant: it reads and writes nothing of the layers'; it runs on the entry's ow
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -50,7 +50,7 @@ class Telling:
         self.integer = ir.IntType(pointer_bits)
 
     @contextmanager
-    def around(self, position: int, pointers: Mapping[Any, Value]) -> Iterator[None]:
+    def around(self, position: int, pointers: Mapping[Any, Value]) -> Generator[None]:
         """Around the call of a layer."""
         layer = self.layers[position]
         end = self._count(layer, pointers["cycles"]) if self.instrument.kind == "cycles" else self._tell(layer, pointers)

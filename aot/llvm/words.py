@@ -7,7 +7,7 @@ comparisons are unsigned where they do not say `signed`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -136,7 +136,7 @@ def join(high: Word, low: Word) -> Word:
 
 
 @contextmanager
-def when(condition: Word) -> Iterator[None]:
+def when(condition: Word) -> Generator[None]:
     """Emit code that runs only if the condition holds (it must return, or have effects only)."""
     with condition.builder.if_then(condition.value):
         yield

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -91,7 +91,7 @@ def _last(piece: Piece) -> int:
     return max((part.last for part in piece.parts), default=0)
 
 
-_ORDERS = (
+_ORDERS: tuple[Callable[[Piece], Any], ...] = (
     lambda piece: (-piece.nbytes, _first(piece)),
     lambda piece: (_first(piece), -piece.nbytes),
     lambda piece: -piece.nbytes * (_last(piece) - _first(piece) + 1),

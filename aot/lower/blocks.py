@@ -27,7 +27,8 @@ TURNS_CHECKED = 2
 
 def blocks(instructions: Sequence[Primitive]) -> tuple[range, ...]:
     """The straight-line blocks, in order; each Control stands between two, which may be empty."""
-    found, start = [], 0
+    start = 0
+    found: list[range] = []
     for position, instruction in enumerate(instructions):
         if isinstance(instruction, Control):
             found.append(range(start, position))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from aot.errors import CompileError, InternalError
 from aot.graph.expr import Load
 from aot.graph.operator import Lowering, Window
-from aot.graph.primitive import Control, Map, identity, reads, writes
+from aot.graph.primitive import Control, Map, Primitive, identity, reads, writes
 from aot.graph.shapes import can_be_compiled
 from aot.lower.program import Buffer, Program, Role
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
     from aot.graph.ir import Graph, Site, Value
     from aot.graph.operator import Operator
-    from aot.graph.primitive import Primitive
 
 
 def build_program(graph: Graph, operators: Mapping[str, Operator]) -> Program:
@@ -46,11 +45,11 @@ class _Builder:
 
     graph: Graph
     operators: Mapping[str, Operator]
-    buffers: dict[str, Buffer] = field(default_factory=dict)
-    base: dict[str, str] = field(default_factory=dict)
-    starts: dict[str, int] = field(default_factory=dict)
+    buffers: dict[str, Buffer] = field(default_factory=dict[str, Buffer])
+    base: dict[str, str] = field(default_factory=dict[str, str])
+    starts: dict[str, int] = field(default_factory=dict[str, int])
     inlined: int = 0
-    instructions: list[Primitive] = field(default_factory=list)
+    instructions: list[Primitive] = field(default_factory=list[Primitive])
 
     def __post_init__(self) -> None:
         for value in self.graph.values:
@@ -223,7 +222,7 @@ class _Builder:
 
     def program(self, outputs: tuple[str, ...]) -> Program:
         """The finished Program, without buffers that nothing names."""
-        buffers = []
+        buffers: list[Buffer] = []
         for buffer in self.buffers.values():
             view = buffer.name in self.base
             buffers.append(replace(buffer, base=self.root(buffer.name), role="temporary") if view else buffer)

@@ -46,7 +46,7 @@ def split_channels(program: Program, layer: Contract, ends: Sequence[int]) -> Pa
     if at is None:
         return None
     buffers: dict[str, Buffer] = {}
-    found = []
+    found: list[Contract] = []
     for first, end in pairwise((0, *ends)):
         by = tuple(axis(number, 1, first if number == at else 0) for number in range(len(layer.space) + len(layer.window)))
         space = tuple(end - first if number == at else extent for number, extent in enumerate(layer.space))

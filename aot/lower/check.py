@@ -282,7 +282,7 @@ class _Replay:
 
     def areas(self, chosen: Implementation, names: tuple[str, ...], part: range) -> dict[str, tuple[str, range]]:
         """Of each storage but constants what a part of a step touches: behind which pointer, and where."""
-        found = {}
+        found: dict[str, tuple[str, range]] = {}
         for name in dict.fromkeys(map(self.program.storage, names)):
             if self.program[name].role != "constant":
                 rows, nbytes = (
@@ -332,7 +332,7 @@ class _Replay:
     def check_arrival(self) -> None:
         """The rows of a pushed input are read one by one, each once; and nothing was stored where the run's progress is kept."""
         for name in (buffer.name for buffer in self.program.buffers if buffer.pushed):
-            read = []
+            read: list[range] = []
             for step in self.plan.schedule.steps:
                 chosen = self.plan.schedule.implementation(step)
                 if name in self.storages(chosen.reads):
@@ -415,7 +415,7 @@ def read_bytes(program: Program, instruction: Primitive, storage: str) -> np.nda
 def _indices(store: tuple[IndexMap, ...], space: Shape) -> tuple[np.ndarray, ...]:
     """For each dimension of the buffer, the positions that are stored to (or read), over the space."""
     grid = np.ogrid[tuple(slice(size) for size in space)]
-    found = []
+    found: list[np.ndarray | np.int64] = []
     for index in store:
         if isinstance(index, Affine):
             found.append(sum((coefficient * grid[axis] for axis, coefficient in index.terms), np.int64(index.offset)))

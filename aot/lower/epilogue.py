@@ -46,7 +46,7 @@ def _forward(draft: Draft, position: int, copy: Map, value: Load) -> None:
     source = program.storage(value.buffer)
     if not draft.private(source, position) or not draft.writes_apart(position) or not reads_at_position(value, copy.space, program):
         return
-    moved = {}
+    moved: dict[int, Map | Reduce | Contract] = {}
     for slot in draft.writers.get(source, ()):
         writer = draft.slots[slot]
         if (

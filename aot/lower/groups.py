@@ -50,7 +50,8 @@ def _split(program: Program, layer: Contract) -> tuple[list[Buffer], list[Primit
         return None if single is None else ([], [single])
     if geometry.groups > MOST_GROUPS or geometry.kernel[0] * geometry.kernel[1] * each < _LEAST_USES:
         return None
-    buffers, instructions = [], []
+    buffers: list[Buffer] = []
+    instructions: list[Primitive] = []
     for number in range(geometry.groups):
         shape = (*geometry.input[:3], depth)
         part = replace(

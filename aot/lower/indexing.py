@@ -56,7 +56,8 @@ def compose(index: IndexMap, by: Index, extents: Shape) -> IndexMap | None:
     if isinstance(index, Table):
         inner = simplify(by[index.axis], extents)
         return _on_one_axis(inner, extents, lambda position: index.entries[position], len(index.entries))
-    total, tables = Affine((), index.offset), []
+    total = Affine((), index.offset)
+    tables: list[tuple[Table, int]] = []
     for number, coefficient in index.terms:
         inner = by[number] if isinstance(by[number], Affine) else simplify(by[number], extents)
         if isinstance(inner, Affine):
@@ -126,7 +127,8 @@ def delinearise(position: Affine, shape: Shape, extents: Shape) -> tuple[Affine,
     Each term is shared out by division through the strides, the largest first. Where each resulting index is inside its dimension,
     the answer is right, because a mixed-radix representation is unique; else there is no answer.
     """
-    rest, offset, found = dict(position.terms), position.offset, []
+    rest, offset = dict(position.terms), position.offset
+    found: list[Affine] = []
     for size, stride in zip(shape, strides(shape), strict=True):
         if size == 1:
             found.append(fixed(0))
@@ -203,7 +205,7 @@ def rebase_load(load: Load, by: Index, extents: Shape) -> Load | None:
 
 def compose_all(index: Index, by: Index, extents: Shape) -> Index | None:
     """`compose` for each position of an index."""
-    found = []
+    found: list[Affine | Table] = []
     for position in index:
         composed = compose(position, by, extents)
         if composed is None:

@@ -72,7 +72,7 @@ def lifetimes(schedule: Schedule, io: Io, align: int = 4) -> tuple[Lifetime, ...
     if io == "workspace":
         for name in map(program.storage, program.outputs):
             spans[name] = (spans.get(name, (end, end))[0], end)
-    callers = {program.storage(name) for name in (*program.inputs, *program.outputs)} if io == "workspace" else set()
+    callers = {program.storage(name) for name in (*program.inputs, *program.outputs) if io == "workspace"}
     spans = _through_loops(spans, schedule, callers)
     named = [
         Lifetime(name, program[name].nbytes, first, last, alignment(program[name], align)) for name, (first, last) in spans.items()
@@ -93,7 +93,7 @@ def _through_loops(spans: dict[str, tuple[int, int]], schedule: Schedule, caller
         chosen = schedule.implementation(step)
         for name in dict.fromkeys(map(schedule.program.storage, (*chosen.reads, *chosen.writes))):
             touched.setdefault(name, []).append(number)
-    longer = {}
+    longer: dict[str, tuple[int, int]] = {}
     for name, (first, last) in spans.items():
         for start, end in found:
             inside = any(start <= number <= end for number in touched.get(name, ()))
@@ -108,7 +108,7 @@ def _scratch(schedule: Schedule, align: int) -> tuple[Lifetime, ...]:
     for number, step in enumerate(schedule.steps):
         if schedule.implementation(step).scratch_nbytes:
             spans[step.position] = (spans.get(step.position, (number, number))[0], number)
-    found = []
+    found: list[Lifetime] = []
     for position, (first, last) in spans.items():
         chosen = schedule.choices[position].implementation
         found.append(Lifetime(scratch_name(position), chosen.scratch_nbytes, first, last, max(align, chosen.scratch_align)))
@@ -150,7 +150,8 @@ def live_nbytes(lives: tuple[Lifetime, ...]) -> list[int]:
     for life in lives:
         change[life.first] += life.nbytes
         change[life.last + 1] -= life.nbytes
-    totals, total = [], 0
+    total = 0
+    totals: list[int] = []
     for delta in change[:-1]:
         total += delta
         totals.append(total)

@@ -81,7 +81,7 @@ def _movable(plan: Plan) -> list[str]:
         for which, names in enumerate((chosen.writes, chosen.reads)):
             for name in names:
                 touched.setdefault(program.storage(name), ([], []))[which].append(number)
-    found = []
+    found: list[str] = []
     for name, (made, read) in touched.items():
         makers = {steps[number].position for number in made}
         whole = len(makers) == 1 and read and max(made) < min(read) and name not in plan.row_offsets

@@ -50,9 +50,9 @@ class _Narrowing:
 
     program: Program
     stays_wide: bool = False
-    buffers: dict[str, Buffer] = field(default_factory=dict)
-    instructions: list[Primitive] = field(default_factory=list)
-    wider: dict[str, str] = field(default_factory=dict)
+    buffers: dict[str, Buffer] = field(default_factory=dict[str, Buffer])
+    instructions: list[Primitive] = field(default_factory=list[Primitive])
+    wider: dict[str, str] = field(default_factory=dict[str, str])
 
     def finish(self) -> Program:
         if not self.buffers:
@@ -224,7 +224,8 @@ def clipped(weights: np.ndarray) -> np.ndarray:
 
 def split(weights: np.ndarray) -> tuple[tuple[int, ...], np.ndarray]:
     """Weights (..., depth) as int8 weights (..., depth + n), and for each of the n the input channel that it multiplies too."""
-    parts, again, rest = [clipped(weights)], [], weights - clipped(weights)
+    parts, rest = [clipped(weights)], weights - clipped(weights)
+    again: list[int] = []
     while rest.any():
         columns = np.flatnonzero(rest.reshape(-1, rest.shape[-1]).any(0))
         parts.append(clipped(rest[..., columns]))

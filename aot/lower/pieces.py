@@ -148,7 +148,7 @@ def _scratch(schedule: Schedule, align: int) -> list[Piece]:
             parts[-1] = Part(0, chosen.scratch_nbytes, parts[-1].first, number)
         else:
             parts.append(Part(0, chosen.scratch_nbytes, number, number))
-    found = []
+    found: list[Piece] = []
     for position, parts in spans.items():
         chosen = schedule.choices[position].implementation
         least = max(align, chosen.scratch_align)

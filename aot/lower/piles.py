@@ -33,7 +33,7 @@ class Placed:
 
     offsets: Mapping[str, int]
     nbytes: int
-    takes_over: Mapping[str, str] = field(default_factory=dict)
+    takes_over: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 class Pile(Protocol):

@@ -80,7 +80,7 @@ def place_lives(
     lives: tuple[Lifetime, ...], possible: Mapping[str, str], align: int, enough_nbytes: int = 0
 ) -> tuple[Placement, Mapping[str, str]]:
     """Offsets for each of these lifetimes, and which of the `possible` pairs that takes. enough_nbytes: as for `place`."""
-    placed = [(_place_merged(lives, {}, align, enough_nbytes), {})]
+    placed: list[tuple[Placement, Mapping[str, str]]] = [(_place_merged(lives, {}, align, enough_nbytes), {})]
     if possible and placed[0][0].nbytes > enough_nbytes:
         everything = _place_merged(lives, possible, align, enough_nbytes)
         needed = needed_takeovers(lives, possible, everything.nbytes)
@@ -104,7 +104,9 @@ def plan_rows(schedule: Schedule, io: Io, inplace: bool, align: int, quick: bool
 def plan_pieces(schedule: Schedule, found: Sequence[Piece], places: Sequence[int], made: Plan) -> Plan:
     """The plan with these offsets of pieces."""
     end = len(schedule.steps) - 1
-    lives, offsets, rows = [], [], dict[str, list[int]]()
+    rows = dict[str, list[int]]()
+    lives: list[Lifetime] = []
+    offsets: list[tuple[str, int]] = []
     for piece, offset in zip(found, places, strict=True):
         name = piece.storage if piece.row is None else row_name(piece.storage, piece.row)
         first, last = min(part.first for part in piece.parts), max(part.last for part in piece.parts)
@@ -196,7 +198,8 @@ def _in_order(lives: list[Lifetime], fit: _Fit) -> dict[str, int]:
 
 def _gaps(taken: list[tuple[int, int]], align: int) -> _Gaps:
     """The free stretches between the taken ones, from an aligned start."""
-    gaps, free = [], 0
+    free = 0
+    gaps: list[tuple[int, int]] = []
     for start, end in taken:
         if start > free:
             gaps.append((free, start))

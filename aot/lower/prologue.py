@@ -150,7 +150,7 @@ class _Inlining:
 
     def inlined(self, expr: Expr, extents: Shape) -> Expr | None:
         """`expr`, over axes of these extents, with the producer's expression for each load of its buffer."""
-        new = {}
+        new: dict[Load, Expr | None] = {}
         for load in self.loads_in(expr):
             new[load] = self.of_load(load, extents)
             if new[load] is None:
@@ -199,7 +199,7 @@ class _Inlining:
 
 def _offsets(index: Index) -> tuple[int, ...] | None:
     """The offsets of an index whose position k is axis k plus a constant."""
-    found = []
+    found: list[int] = []
     for number, position in enumerate(index):
         if not isinstance(position, Affine) or position.terms not in (((number, 1),), ()):
             return None

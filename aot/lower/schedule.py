@@ -69,7 +69,7 @@ def dependencies(program: Program) -> tuple[tuple[int, ...], ...]:
     """
     writers: dict[str, list[int]] = {}
     readers: dict[str, list[int]] = {}
-    found = []
+    found: list[tuple[int, ...]] = []
     for position, instruction in enumerate(program.instructions):
         read, written = set(map(program.storage, reads(instruction))), set(map(program.storage, writes(instruction)))
         before = {earlier for storage in read for earlier in writers.get(storage, ())}
@@ -124,7 +124,7 @@ class _Problem:
             name: _Item(-(-program[name].nbytes // 4) * 4, mask, program[name].role == "input", program[name].role == "output")
             for name, mask in masks.items()
         }
-        exchanges = []
+        exchanges: list[tuple[tuple[_Item, _Item], ...]] = []
         for use in uses:
             pairs = [(items[use.writes[0]], items[name]) for name in use.overwrites] if inplace and len(use.writes) == 1 else []
             exchanges.append(tuple((new, old) for new, old in pairs if new.nbytes == old.nbytes and not old.to_end))
@@ -231,7 +231,7 @@ def _exact(problem: _Problem, limit: int) -> _Found:
 
 
 def _trace(came: dict[int, tuple[int, int]], done: int) -> tuple[int, ...]:
-    order = []
+    order: list[int] = []
     while done:
         position = came[done][1]
         order.append(position)
@@ -268,7 +268,7 @@ _Order = tuple[Any, int] | None
 
 
 def _unrolled(order: _Order) -> tuple[int, ...]:
-    found = []
+    found: list[int] = []
     while order is not None:
         order, position = order
         found.append(position)

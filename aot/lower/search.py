@@ -83,7 +83,7 @@ class _Search:
 
     def candidates(self, skyline: list[int], floor: int, last: int) -> list[tuple[int, int, int]]:
         """(offset, -bytes, block) of each block that may come next. Of equal offsets, lower numbers come first."""
-        found = []
+        found: list[tuple[int, int, int]] = []
         for block, offset in enumerate(self.offsets):
             if offset < 0:
                 life = self.blocks[block]

@@ -68,7 +68,7 @@ class Segments:
         return sum(part.instructions for part in self.parts)
 
     def __str__(self) -> str:
-        texts = []
+        texts: list[str] = []
         for part in self.parts:
             span = f"{part.first}..{part.end - 1}" if part.end - part.first > 1 else str(part.first)
             texts.append(span if part.walk is None else f"[{span} in {len(part.walk.steps)} steps]")

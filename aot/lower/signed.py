@@ -85,7 +85,7 @@ class _Signing:
 
     program: Program
     moved: frozenset[str]
-    copies: dict[str, Buffer] = field(default_factory=dict)
+    copies: dict[str, Buffer] = field(default_factory=dict[str, Buffer])
 
     def instruction(self, instruction: Primitive) -> Primitive:
         match instruction:

@@ -50,7 +50,8 @@ def lay_out_state(programs: Iterable[Program]) -> StateLayout:
             raise CompileError(f"two entries use the variable '{buffer.label or buffer.name}' differently")
     align = max((buffer.dtype.nbytes for buffer in found.values()), default=_WORD)
     align = max(align, _WORD)
-    offsets, image = {}, bytearray()
+    image = bytearray()
+    offsets: dict[str, int] = {}
     for buffer in found.values():
         image += bytes(-len(image) % max(_WORD, buffer.dtype.nbytes))
         offsets[buffer.name] = len(image)

@@ -68,8 +68,8 @@ class Storage:
     first: int
     last: int
     pinned: bool
-    writers: list[int] = field(default_factory=list)
-    readers: list[int] = field(default_factory=list)
+    writers: list[int] = field(default_factory=list[int])
+    readers: list[int] = field(default_factory=list[int])
 
     @property
     def all_nbytes(self) -> int:
@@ -153,7 +153,7 @@ class Layers:
 
     def _touches(self, one: Implementation, y0: int, y1: int) -> Touches:
         def spans(names: Sequence[str]) -> tuple[Span, ...]:
-            found = []
+            found: list[tuple[int, int, int]] = []
             for owner in dict.fromkeys(self.program.storage(name) for name in names if self._moves(name)):
                 rows = step_rows(self.program, one, owner, y0, y1)
                 found.append((self.number[owner], rows.start, rows.stop))
@@ -296,7 +296,7 @@ class _Walker:
     def _solid(self) -> dict[int, int]:
         """Storages between the segment's layers that can't lie scattered: bytes of each, needed from its first row to its last."""
         inner = {s for n in range(self.first, self.end) for s, _, _ in self.layers.layers[n].whole.writes}
-        found = {}
+        found: dict[int, int] = {}
         for number in inner:
             one = self.storages[number]
             touchers = (*one.writers, *one.readers)

@@ -49,7 +49,7 @@ class Tables:
     """Collects the tables of one program; equal ones are stored once."""
 
     program: Program
-    made: dict[bytes, Buffer] = field(default_factory=dict)
+    made: dict[bytes, Buffer] = field(default_factory=dict[bytes, Buffer])
     byte_argument: ByteArguments = field(default_factory=ByteArguments)
 
     def lookup(self, entries: np.ndarray, index: Expr) -> Lookup:

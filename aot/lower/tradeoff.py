@@ -214,7 +214,7 @@ def _common_parts(layers: Layers) -> list[frozenset[str]]:
 
 def _sharing(layers: Layers, prices: _Prices, picks: Picks, names: frozenset[str]) -> Picks:
     """The picks, but every layer that can have all of the named code does."""
-    found = []
+    found: list[int] = []
     for layer, pick in zip(layers, picks, strict=True):
         able = [n for n, one in enumerate(layer) if names <= {name for name, _ in one.shared}]
         found.append(min(able, key=lambda n, layer=layer: prices.of(layer[n])) if names and able else pick)

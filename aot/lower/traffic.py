@@ -56,7 +56,7 @@ def constant_reads(program: Program, chosen: Implementation) -> float:
     instruction = chosen.instruction
     if isinstance(instruction, Call | Control):
         return 1.0
-    found = []
+    found: list[float] = []
     for load in loads_of(instruction):
         if program[program.storage(load.buffer)].role == "constant":
             found.append(_every(instruction, load) / max(program[load.buffer].size, 1))

@@ -27,7 +27,7 @@ def modelled_cycles(trace: Trace, core: Core, wait_states: int = 0) -> tuple[tup
     starts, _ = boundaries(trace.image)
     halves = np.frombuffer(trace.image.code + bytes(-len(trace.image.code) % 2) + bytes(2), "<u2").astype(int).tolist()
     positions = np.flatnonzero(starts)
-    found = []
+    found: list[tuple[str, int]] = []
     for number, owner in enumerate(trace.owners):
         walk = _Walk(core, trace.image.code_address // 2, wait_states)
         executed, entered, left = (counts[number].tolist() for counts in (trace.executed, trace.entered, trace.left))

@@ -126,7 +126,7 @@ def _latency(instruction: Instruction) -> _Latency:
 def _later(pending: tuple[tuple[int, _Latency], ...], passed: int, instruction: Instruction) -> tuple[tuple[int, _Latency], ...]:
     """What is on its way after `passed` cycles, in the last of which the instruction has started."""
     made = instruction.writes & (PC - 1)
-    kept = []
+    kept: list[tuple[int, tuple[int, int, int, int, int]]] = []
     for register, latency in pending:
         if not register & made and (aged := _aged(latency, passed)) is not None:
             kept.append((register, aged))

@@ -49,7 +49,7 @@ def run_board(
     mpu_regions: int = 0,
 ) -> RunResult:
     """Run the entry twice. output: how the firmware hands memory over, given a folder. mpu_regions: of an Armv8-M (0: not used)."""
-    calls = []
+    calls: list[_Call] = []
     for at_end, seed, guard in ((True, 1, 0xA5), (False, 2, 0x3C)):
         regions, made_calls = memory.arguments(bundle, entry, inputs, seed, loads=False)
         others = NO_OTHERS

@@ -340,7 +340,7 @@ class _Machine:
         """InternalError that says where: layer, program counter, and the region nearest to `address`."""
         near = f", {self._layout.nearest(address)}" if address is not None else ""
         current = self._watch.state.current
-        layer = self._owners[current - 1] if current else self._entry.symbol
+        layer: str = self._owners[current - 1] if current else self._entry.symbol
         raise InternalError(f"{describe_layer(self._entry, layer)}: {problem}{near}; {self._layout.describe_pc(pc, layer)}")
 
     def _read(self, name: str) -> int:

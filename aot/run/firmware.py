@@ -167,7 +167,7 @@ def _filled(address: int, nbytes: int, placed: list[Placed]) -> bytes:
 
 def _setup(target: Target, layout: Layout, clock: Clock, output: Output) -> list[int]:
     """What to do to registers before the call, three words each: address, mask of the bits that stay, bits to set."""
-    steps = []
+    steps: list[int] = []
     if "fpu" in target.has:
         steps += [_CPACR, _ALL, 0xF << 20]
     if "unaligned" not in target.has:

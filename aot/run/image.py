@@ -8,14 +8,15 @@ Source: "ELF for the Arm Architecture", IHI 0044.
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 from elftools.elf.constants import SH_FLAGS
 from elftools.elf.elffile import ELFFile
 from elftools.elf.relocation import RelocationSection
-from elftools.elf.sections import Section, SymbolTableSection
+from elftools.elf.sections import Symbol as ElfSymbol
+from elftools.elf.sections import SymbolTableSection
 
 from aot.errors import InternalError
 
@@ -142,12 +143,12 @@ class ObjectFile:
     def _nbytes(self, executable: bool) -> int:
         return max((piece.offset + len(piece.data) for piece in self._pieces.values() if piece.executable == executable), default=0)
 
-    def _functions(self, symbols: list, address_of: Mapping[int, int]) -> Iterator[Symbol]:
+    def _functions(self, symbols: Sequence[ElfSymbol], address_of: Mapping[int, int]) -> Iterator[Symbol]:
         for symbol in symbols:
             if symbol["st_info"]["type"] == "STT_FUNC" and symbol["st_shndx"] in address_of:
                 yield Symbol(symbol.name, address_of[symbol["st_shndx"]] + (symbol["st_value"] & ~1), symbol["st_size"])
 
-    def _marks(self, symbols: list, address_of: Mapping[int, int]) -> Iterator[tuple[int, str]]:
+    def _marks(self, symbols: Sequence[ElfSymbol], address_of: Mapping[int, int]) -> Iterator[tuple[int, str]]:
         for symbol in symbols:
             index = symbol["st_shndx"]
             if symbol.name[:2] in ("$t", "$d", "$a") and index in address_of and self._pieces[index].executable:
@@ -155,11 +156,11 @@ class ObjectFile:
 
 
 def _relocate(
-    section: RelocationSection, symbols: Section, piece: _Piece, memory: bytearray, address_of: Mapping[int, int]
+    section: RelocationSection, symbols: SymbolTableSection, piece: _Piece, memory: bytearray, address_of: Mapping[int, int]
 ) -> None:
     """Apply a section's relocations to `memory`, which holds `piece` at its offset."""
     for relocation in section.iter_relocations():
-        symbol = symbols.get_symbol(relocation["r_info_sym"])  # type: ignore[attr-defined]
+        symbol = symbols.get_symbol(relocation["r_info_sym"])
         kind, at = relocation["r_info_type"], relocation["r_offset"]
         if kind == 0:  # R_ARM_NONE
             continue

@@ -187,7 +187,7 @@ def _regions(
 
 def outputs(bundle: Bundle, entry: Entry, contents: Mapping[str, bytes]) -> tuple[np.ndarray, ...]:
     """The outputs, of what the regions of `arguments` hold after the run; after them the bytes of the state, if the entry has one."""
-    found = []
+    found: list[np.ndarray] = []
     for port in () if entry.initialises else entry.outputs:
         if bundle.io_in_workspace:
             part = contents[f"the {port.pointer}"][_offset(port) : _offset(port) + port.nbytes]
@@ -232,7 +232,7 @@ def place(
     at_end: the region ends where its last page ends (but for its alignment); otherwise it starts where its first page starts.
     astray: the region is aligned no better than it has to be, up to its alignment before that.
     """
-    placed = []
+    placed: list[Placed] = []
     for region in regions:
         start = base + gap
         spare = region.align if astray and region.nbytes else 0

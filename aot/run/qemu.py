@@ -61,7 +61,7 @@ def run(bundle: Bundle, entry: Entry, inputs: Sequence[np.ndarray], limit: int, 
 
 def _execute(command: Sequence[str], made: Firmware, folder: Path, seconds: float, log: ExecutionLog | None = None) -> bytes:
     """Load the firmware, run the board until the firmware ends it, read the file that it left. log: takes what QEMU says."""
-    loads = []
+    loads: list[str] = []
     for number, (address, content) in enumerate((*made.code, made.ram)):
         path = folder / f"{number}.bin"
         path.write_bytes(content)

@@ -44,7 +44,7 @@ def run(bundle: Bundle, entry: Entry, inputs: Sequence[np.ndarray], limit: int) 
 def write_files(target: Target, made: Firmware, folder: Path, limit: int) -> Path:
     """Write platform, memory images and script into the folder. Returns the script's path. The UART's bytes go to `memory`."""
     (folder / "board.repl").write_text(platform(target, made))
-    loads = []
+    loads: list[str] = []
     for number, (address, content) in enumerate((*made.code, made.ram)):
         (folder / f"{number}.bin").write_bytes(content)
         loads.append(f"sysbus LoadBinary @{folder / f'{number}.bin'} {address:#x}")

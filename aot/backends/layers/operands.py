@@ -404,7 +404,8 @@ def input_refusal(program: Program, instruction: Contract, geometry: Geometry) -
 def _dense_index(instruction: Contract) -> tuple[Affine]:
     """Row-major position over rows and depth, whatever axes they are spread over."""
     rank = len(instruction.space)
-    terms, step = {}, 1
+    step = 1
+    terms: dict[int, int] = {}
     for number in reversed([*range(channel_axes(instruction)[0]), *range(rank, rank + len(instruction.window))]):
         terms[number] = step
         step *= (*instruction.space, *instruction.window)[number]

@@ -79,7 +79,8 @@ def pool_of(program: Program, instruction: Reduce) -> Pool | str:
     if program[program.storage(load.buffer)].role == "constant" or activations(program, instruction) != (load.buffer,):
         return "it reads more than its image"
     images, height, width, depth = program[load.buffer].shape
-    channel, sides = len(instruction.space) - 1, []
+    channel = len(instruction.space) - 1
+    sides: list[Side] = []
     for size, index in ((height, load.index[1]), (width, load.index[2])):
         side = _side(instruction, size, index)
         if side is None:

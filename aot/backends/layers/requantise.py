@@ -173,7 +173,7 @@ def _one_pair(stage: Stage, thresholds: np.ndarray, levels: np.ndarray, form: Fo
     offset, correction = np.zeros_like(form.offset), np.zeros_like(form.offset)
     for pre in np.unique(form.pre):
         alike = np.flatnonzero(form.pre == pre)
-        found = []
+        found: list[int | None] = []
         for bounds, reached in ((positive, stage.acc_high >= 0), (negative, stage.acc_low < 0)):
             these = [bounds[n] for n in alike if reached[n]] or [(0, 1)]
             found.append(_offset(max(low for low, _ in these), min(high for _, high in these)))

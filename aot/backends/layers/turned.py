@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import TypeVar
 
 from aot.graph.expr import Expr, IndexMap, Load, axis, loads, rewrite
 from aot.graph.ir import Shape
@@ -21,6 +22,8 @@ from aot.lower.indexing import Index, compose_all, rebase
 from aot.lower.inplace import stored_element_loads
 from aot.lower.program import Buffer, Program
 from aot.target import Target
+
+Each = TypeVar("Each")
 
 Claim = Callable[[Program, Primitive, Target], Answer]
 
@@ -94,7 +97,7 @@ def _turned_buffer(buffer: Buffer) -> Buffer:
     return replace(buffer, shape=_swapped(buffer.shape))
 
 
-def _swapped(each: tuple) -> tuple:
+def _swapped(each: tuple[Each, ...]) -> tuple[Each, ...]:
     """With the second and the third entry in each other's place."""
     return (each[0], each[2], each[1], *each[3:])
 

@@ -45,7 +45,7 @@ class Library:
     notes: LibraryNotes
     functions: tuple[Function, ...]
     check: Callable[[str, Sequence[Primitive]], tuple[str, bytes]] | None = None
-    declarations: Mapping[str, Foreign] = field(default_factory=dict)
+    declarations: Mapping[str, Foreign] = field(default_factory=dict[str, Foreign])
 
     @property
     def name(self) -> str:

@@ -41,7 +41,7 @@ def layer_refusal(site: Site, geometry: Geometry, ending: object) -> str:
 
 def after(geometry: Geometry) -> tuple[int, int]:
     """Rows and columns of padding below and to the right that the last window reaches into; negative where it ends before the edge."""
-    found = []
+    found: list[int] = []
     for number, before in enumerate((geometry.pad_top, geometry.pad_left)):
         span = (geometry.kernel[number] - 1) * geometry.dilation[number] + 1
         last = (geometry.output[1 + number] - 1) * geometry.stride[number] + span

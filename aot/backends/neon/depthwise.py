@@ -233,7 +233,7 @@ class Plan:
 
     def table(self) -> np.ndarray:
         """For each unit its first channel, weights, and its ending's numbers."""
-        words = []
+        words: list[np.ndarray] = []
         for _, firsts in self.grades:
             for first in firsts:
                 channels = [min(first + lane, self.depth - 1) for lane in range(UNIT)]

@@ -143,7 +143,7 @@ class DotProducts(Products):
         return 2 * (sum(map(len, self._terms)) + self.rows)
 
     def packed(self, channels: Sequence[int]) -> np.ndarray:
-        found = []
+        found: list[np.ndarray] = []
         for row, terms in enumerate(self._terms):
             taps = {line: tap for tap, line in enumerate(self._seen(row))}
             for column, line in terms:
@@ -193,7 +193,8 @@ class HalfSums(Products):
 
     def grades(self, starts: Sequence[int]) -> list[tuple[Partition, list[int]]]:
         """The fewest groups that many units allow, and what the others need."""
-        left, found = list(starts), []
+        left = list(starts)
+        found: list[tuple[tuple[tuple[int, ...], ...], list[int]]] = []
         for _ in range(2):
             best = max(self._partitions(left), key=lambda one: self._gain(one, left), default=None)
             if best is None or self._gain(best, left) <= 0:
@@ -211,7 +212,7 @@ class HalfSums(Products):
 
     def _partitions(self, starts: Sequence[int]) -> Iterator[Partition]:
         """Partitions that are worth a look: for each unit the one that fits as many taps in each group as it can, fullest first."""
-        seen = set()
+        seen: set[tuple[tuple[int, ...], ...]] = set()
         for first in starts:
             for order in self._orders(first):
                 partition = self._greedy(first, order)

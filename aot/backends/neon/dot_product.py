@@ -167,7 +167,7 @@ class _Products:
     block: Block
     simd: Simd
     rows: Sequence[Value]
-    loaded: dict[tuple[int, int], tuple[Value, int]] = field(default_factory=dict)
+    loaded: dict[tuple[int, int], tuple[Value, int]] = field(default_factory=dict[tuple[int, int], tuple[Value, int]])
 
     def add(self, sums: list[list[Value]], quads: Sequence[Quad], table: Value) -> Value:
         """Take quads into the sums, in place; the pointer behind their weights."""
@@ -261,7 +261,8 @@ class Product:
 
     def table(self, weights: np.ndarray) -> np.ndarray:
         """int32: (Co, KH, KW, Ci) weights and the ending's numbers, in the order of reading."""
-        parts, first = [], 0
+        first = 0
+        parts: list[Value] = []
         for block, own in self._by_block(weights):
             numbers = self.ending.packed(range(first, first + len(own)))
             parts += [numbers[0], block.weights(own).view(np.int32), numbers[1:].reshape(-1)]

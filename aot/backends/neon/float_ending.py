@@ -73,7 +73,10 @@ def read_ending(
         if reason := refusal(node, is_wide):
             return reason
     stored = stored_element_loads(program, instruction)
-    beside, channels, pixels, scalars, numbers = [], [], [], [], {}
+    pixels, scalars = [], []
+    beside: list[Load] = []
+    channels: list[Load] = []
+    numbers: dict[Load, int | float] = {}
     for load in loads(result):
         owner = program[program.storage(load.buffer)]
         is_constant = owner.role == "constant" and owner.data is not None
@@ -114,7 +117,8 @@ def refusal(node: Expr, is_wide: bool) -> str:
 
 def _follows(program: Program, instruction: Contract | Reduce | Map, load: Load, channel_axes: Sequence[int]) -> bool:
     """Whether a constant holds one number for each channel, in order."""
-    step, expected = 1, {}
+    step = 1
+    expected: dict[int, int] = {}
     for number in reversed(channel_axes):
         if instruction.space[number] > 1:
             expected[number] = step

@@ -104,7 +104,7 @@ def _read(program: Program, instruction: Primitive, wide: bool) -> FloatLayer | 
 
 
 def _geometry(reduce: Reduce, load: Load, shape: tuple[int, ...]) -> Geometry | None:
-    steps = []
+    steps: list[tuple[int, int, int]] = []
     for number in range(2):
         index: IndexMap = load.index[1 + number]
         if not isinstance(index, Affine):

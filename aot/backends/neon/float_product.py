@@ -121,7 +121,8 @@ class Block:
 def pack(weights: np.ndarray, bias: np.ndarray, widths: Sequence[int]) -> np.ndarray:
     """The panels of these widths, one after the other. weights: (channels, taps)."""
     channels, taps = weights.shape
-    panels, first = [], 0
+    first = 0
+    panels: list[np.ndarray] = []
     for width in widths:
         count = min(width, channels - first)
         panel = np.zeros((1 + taps, width), np.float32)
@@ -158,7 +159,7 @@ class Tiling:
 
     def blocks(self) -> list[tuple[Block, int]]:
         """The blocks of a row, with how often each is computed."""
-        found = []
+        found: list[tuple[Block, int]] = []
         for width, count in ((self.block.channels, self.panels), (self.last, 1)):
             for pixels, times in ((self.block.pixels, self.pixels // self.block.pixels), (self.pixels % self.block.pixels, 1)):
                 if width and count and pixels and times:
@@ -177,7 +178,7 @@ class Tiling:
 def choose_tiling(pixels: int, channels: int, window: Window, step: int, ending: float, registers: int) -> Tiling:
     """The tiling of fewest instructions whose sums, inputs and two vectors of weights fit into the registers."""
     most = 8 if registers == 32 else 4
-    found = []
+    found: list[Tiling] = []
     for width in range(LANES, 13 * LANES, LANES):
         for count in range(1, min(most, pixels) + 1):
             fits = count * (width // LANES) + count + 2 <= registers and (count - 1) * step < _REACH_NBYTES

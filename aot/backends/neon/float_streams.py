@@ -27,7 +27,7 @@ class Streams:
     ending: Ending
     pointers: tuple[Value, ...]
     pixel: int
-    scalars: Mapping[Load, Value] = field(default_factory=dict)
+    scalars: Mapping[Load, Value] = field(default_factory=dict[Load, Value])
 
     def moved(self, pixels: int = 0, channels: int = 0) -> Streams:
         """The streams so many pixels and channels on."""

@@ -117,7 +117,8 @@ class TilePlan:
     @cached_property
     def row_ranges(self) -> tuple[tuple[range, range], ...]:
         """(output rows, rows of the kernel that are inside the image for them)."""
-        g, found = self.geometry, []
+        g = self.geometry
+        found: list[tuple[range, range]] = []
 
         def inside(y: int) -> range:
             rows = [y * g.stride[0] + tap * g.dilation[0] - g.pad_top for tap in range(g.kernel[0])]
@@ -136,7 +137,7 @@ class TilePlan:
         if not self.has_weights:
             return np.zeros(0, np.float32)
         weights = layer.weights.reshape(len(layer.bias), -1)
-        parts = []
+        parts: list[np.ndarray] = []
         for first, width in self.blocks:
             channels = slice(first, first + width)
             parts += [layer.bias[channels], weights[channels].T.reshape(-1)]

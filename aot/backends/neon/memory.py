@@ -6,7 +6,7 @@ Invariant: exactly the bytes that are named are read and written.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -43,7 +43,7 @@ class Span:
 
 
 @contextmanager
-def repeat(function: KernelFunction, count: int, initial: Sequence[Value] = ()) -> Iterator[Carried]:
+def repeat(function: KernelFunction, count: int, initial: Sequence[Value] = ()) -> Generator[Carried]:
     """The body `count` times (at least one) with carried values; counts down: SUBS and BNE. No loop for a count of 1. Carried pointers
     step on their own: LLVM does not see through them, and uses addresses that they leave behind."""
     builder = function.builder

@@ -69,7 +69,7 @@ class PairBlock(Block):
     def _chunks(self, weights: np.ndarray) -> list[np.ndarray]:
         """(channels, 16 or 8) int8 for each chunk of the windows."""
         quads = self.packed_quads(weights)
-        found = []
+        found: list[np.ndarray] = []
         for group in (quads[at : min(at + QUADS, last)] for first, last in self._parts for at in range(first, last, QUADS)):
             wide = QUADS if len(group) > 2 else 2
             found.append(np.concatenate([*group, *[np.zeros_like(group[0])] * (wide - len(group))], 1))
@@ -102,7 +102,7 @@ class PairProducts:
     block: PairBlock
     simd: Simd
     rows: Sequence[Value]
-    loaded: dict[tuple[Quad, ...], Value] = field(default_factory=dict)
+    loaded: dict[tuple[Quad, ...], Value] = field(default_factory=dict[tuple[Quad, ...], Value])
 
     def add(self, sums: list[list[Value]], quads: Sequence[Quad], table: Value) -> Value:
         """Take quads into the sums, in place; the pointer behind their weights."""

@@ -62,7 +62,8 @@ def _chunks(depth: int) -> list[tuple[int, int, int]]:
     """(first channel, lanes, vectors) of all that is computed at once; the last begins earlier where it would not be full."""
     lanes = next(lanes for lanes in (16, 8, 4) if depth >= lanes)
     firsts = [min(first, depth - lanes) for first in range(0, depth, lanes)]
-    found, at = [], 0
+    at = 0
+    found: list[tuple[int, int, int]] = []
     while at < len(firsts):
         pair = at + 1 < len(firsts) and firsts[at + 1] == firsts[at] + lanes
         found.append((firsts[at], lanes, 1 + pair))

@@ -125,7 +125,8 @@ class Rest:
 
     def _shared_out(self, number: Value, axes: range | list[int]) -> dict[int, Value]:
         """A number, shared out to several axes, of which the last runs fastest."""
-        builder, space, found = self.simd.builder, self.layer.instruction.space, {}
+        builder, space = self.simd.builder, self.layer.instruction.space
+        found: dict[int, Value] = {}
         for axis in axes:
             inner = prod(space[after] for after in axes if after > axis)
             quotient = number if inner == 1 else builder.udiv(number, I32(inner))

@@ -50,7 +50,7 @@ class Vectors:
 
     simd: Simd
     load: Callable[[Load | None], Value]
-    done: dict[int, Words] = field(default_factory=dict)
+    done: dict[int, Words] = field(default_factory=dict[int, Words])
 
     def bytes(self, expr: Expr) -> Value:
         """Sixteen results. A clamp to int8 at the end is done by narrowing, as far as that saturates."""

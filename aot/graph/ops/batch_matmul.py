@@ -10,6 +10,7 @@ takes the first scale for all columns, LiteRT takes 0, so that int16 with int8 o
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -32,7 +33,7 @@ class BatchMatMul:
     adj_y: bool = False
 
 
-def _read(options) -> BatchMatMul:
+def _read(options: Any) -> BatchMatMul:
     return BatchMatMul() if options is None else BatchMatMul(bool(options.AdjX()), bool(options.AdjY()))
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -38,7 +38,7 @@ class Arithmetic:
     activation: str = "none"
 
 
-def read_activation(options) -> Arithmetic:
+def read_activation(options: Any) -> Arithmetic:
     return Arithmetic() if options is None else Arithmetic(activation_name(options.FusedActivationFunction()))
 
 

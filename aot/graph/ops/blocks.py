@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -28,7 +29,7 @@ Borders = tuple[tuple[int, int], ...]
 """Elements before and after, for each spatial axis."""
 
 
-def _no_options(options) -> None:
+def _no_options(options: Any) -> None:
     return None
 
 
@@ -168,7 +169,7 @@ class Block:
     size: int = 0
 
 
-def _read_block(options) -> Block:
+def _read_block(options: Any) -> Block:
     return Block() if options is None else Block(options.BlockSize())
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from tflite.TensorType import TensorType
@@ -48,7 +48,7 @@ class Conv2D:
     """int16 without a bias: whether its sums are int32 (a bias says so by its type)."""
 
 
-def _read(options) -> Conv2D:
+def _read(options: Any) -> Conv2D:
     if options is None:
         return Conv2D((0, 0))  # the schema's default, refused below
     return Conv2D(
@@ -59,7 +59,7 @@ def _read(options) -> Conv2D:
     )
 
 
-def _read_conv(options) -> Conv2D:
+def _read_conv(options: Any) -> Conv2D:
     return replace(_read(options), int32_sums=options is not None and options.QuantizedBiasType() == TensorType.INT32)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -35,7 +36,7 @@ class CumSum:
     reverse: bool = False
 
 
-def _read(options) -> CumSum:
+def _read(options: Any) -> CumSum:
     return CumSum() if options is None else CumSum(bool(options.Exclusive()), bool(options.Reverse()))
 
 

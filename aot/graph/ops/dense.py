@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from math import prod
+from typing import Any
 
 import numpy as np
 from tflite.TensorType import TensorType
@@ -48,7 +49,7 @@ class FullyConnected:
     """int16 without a bias: whether its sums are int32 (a bias says so by its type)."""
 
 
-def _read(options) -> FullyConnected:
+def _read(options: Any) -> FullyConnected:
     if options is None:
         return FullyConnected()
     activation = arithmetic.activation_name(options.FusedActivationFunction())

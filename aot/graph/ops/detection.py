@@ -66,7 +66,8 @@ def _ordered(scores: np.ndarray) -> np.ndarray:
 
 def _suppressed(what: Head, corners: np.ndarray, keys: np.ndarray) -> list[tuple[int, int]]:
     """(row, box) of each detection, best first. Taking the best over all rows gives what merging the rows' own lists would."""
-    best, counts, found = keys.max(1), np.zeros(what.rows, int), []
+    best, counts = keys.max(1), np.zeros(what.rows, int)
+    found: list[tuple[int, int]] = []
     while len(found) < what.limit and best.max() > NEVER:
         row = int(best.argmax())
         box = int(keys[row].argmax())

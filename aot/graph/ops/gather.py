@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -31,7 +32,7 @@ class Gather:
     batch_dims: int = 0
 
 
-def _read_gather(options) -> Gather:
+def _read_gather(options: Any) -> Gather:
     return Gather() if options is None else Gather(options.Axis(), options.BatchDims())
 
 

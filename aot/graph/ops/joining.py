@@ -10,6 +10,7 @@ tensorflow/lite/kernels/internal/reference/concatenation.h.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -54,7 +55,7 @@ class Concatenation:
     activation: str = "none"
 
 
-def _read_concatenation(options) -> Concatenation:
+def _read_concatenation(options: Any) -> Concatenation:
     if options is None:
         return Concatenation()
     return Concatenation(options.Axis(), activation_name(options.FusedActivationFunction()))
@@ -141,7 +142,7 @@ class Pack:
     axis: int = 0
 
 
-def _read_pack(options) -> Pack:
+def _read_pack(options: Any) -> Pack:
     return Pack() if options is None else Pack(options.ValuesCount(), options.Axis())
 
 

@@ -9,6 +9,7 @@ tensorflow/lite/kernels/internal/reference/leaky_relu.h, prelu.h. uint8, which T
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -35,7 +36,7 @@ class LeakyRelu:
     alpha: float = 0.0
 
 
-def _read(options) -> LeakyRelu:
+def _read(options: Any) -> LeakyRelu:
     return LeakyRelu(0.0 if options is None else float(options.Alpha()))
 
 

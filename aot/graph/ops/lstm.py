@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -54,7 +55,7 @@ class Lstm:
     """Whether the weights of the hidden state are diagonals: not supported."""
 
 
-def _read(options) -> Lstm:
+def _read(options: Any) -> Lstm:
     if options is None:
         return Lstm()
     activation = arithmetic.activation_name(options.FusedActivationFunction())
@@ -208,7 +209,8 @@ def _compute(site: Site, *inputs: np.ndarray | None) -> tuple[np.ndarray, ...]:
     data, hidden, state = (np.array(inputs[position]) for position in (DATA, HIDDEN, CELL))
     steps = data if time_major else data.swapaxes(0, 1)
     arrays = {"table": sigmoid16.table(), "cell": state.reshape(space), "hidden": hidden.reshape(space)}
-    maps, out = cell_maps(cell, space, "gates", "cell", "cell", "hidden"), []
+    maps = cell_maps(cell, space, "gates", "cell", "cell", "hidden")
+    out: list[np.ndarray] = []
     products = {side: _product(site, side, inputs) for side in (DATA, HIDDEN)}
     for step in steps:
         arrays["gates"] = _total(products[DATA](step), products[HIDDEN](arrays["hidden"]))

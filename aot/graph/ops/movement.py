@@ -7,6 +7,7 @@ Sources: tflite-micro, tensorflow/lite/micro/kernels/pad_common.cc, mirror_pad.c
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -164,7 +165,7 @@ class MirrorPad:
     edge: int = 1
 
 
-def _read_mirror_pad(options) -> MirrorPad:
+def _read_mirror_pad(options: Any) -> MirrorPad:
     return MirrorPad() if options is None else MirrorPad(0 if options.Mode() == 1 else 1)
 
 
@@ -178,7 +179,8 @@ def mirror_positions(before: int, size: int, after: int, edge: int) -> tuple[int
 def _infer_mirror_pad(site: Site) -> tuple[Shape, ...]:
     checks.require_counts(site, (2,))
     assert isinstance(site.node.attributes, MirrorPad)
-    edge, sizes = site.node.attributes.edge, []
+    edge = site.node.attributes.edge
+    sizes: list[int] = []
     for size, (before, after) in zip(site.input(0).shape, paddings(site)):
         if max(before, after) > max(size - edge, 0):
             raise site.error(f"paddings of {before} and {after} are more than an axis of {size} can mirror")

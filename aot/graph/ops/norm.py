@@ -8,6 +8,7 @@ integer_ops/l2normalization.h; uint8: LiteRT, tflite/kernels/l2norm.cc.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -34,7 +35,7 @@ class L2Norm:
     activation: str = "none"
 
 
-def _read(options) -> L2Norm:
+def _read(options: Any) -> L2Norm:
     return L2Norm() if options is None else L2Norm(activation_name(options.FusedActivationFunction()))
 
 

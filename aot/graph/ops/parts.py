@@ -6,6 +6,7 @@ Sources: tflite-micro, tensorflow/lite/micro/kernels/split.cc, split_v.cc, unpac
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -25,7 +26,7 @@ class Split:
     count: int = 0
 
 
-def _read_split(options) -> Split:
+def _read_split(options: Any) -> Split:
     return Split() if options is None else Split(options.NumSplits())
 
 
@@ -115,7 +116,7 @@ class Unpack:
     axis: int = 0
 
 
-def _read_unpack(options) -> Unpack:
+def _read_unpack(options: Any) -> Unpack:
     return Unpack() if options is None else Unpack(options.Num(), options.Axis())
 
 

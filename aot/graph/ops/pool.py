@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -37,7 +38,7 @@ class Pool2D:
     activation: str = "none"
 
 
-def _read(options) -> Pool2D:
+def _read(options: Any) -> Pool2D:
     if options is None:
         return Pool2D((0, 0), (0, 0))  # the schema's defaults, refused below
     return Pool2D(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -27,7 +28,7 @@ class Reduction:
     keep_dims: bool = False
 
 
-def read(options) -> Reduction:
+def read(options: Any) -> Reduction:
     return Reduction() if options is None else Reduction(bool(options.KeepDims()))
 
 

@@ -7,9 +7,11 @@ TFLite Micro lacks: LiteRT.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
-from aot.graph.expr import Const, affine, axis, fixed
+from aot.graph.expr import Affine, Const, affine, axis, fixed
 from aot.graph.ir import DType, Shape, Site
 from aot.graph.operator import Lowering, Operator, constant_element, load
 from aot.graph.ops import checks
@@ -20,7 +22,7 @@ from aot.graph.shapes import MAX_RANK
 from aot.graph.support import alone, litert, micro
 
 
-def _no_options(options) -> None:
+def _no_options(options: Any) -> None:
     return None
 
 
@@ -115,7 +117,8 @@ def _lower_tile(site: Site, lowering: Lowering) -> None:
     """Space: for an axis that is repeated and longer than 1, the repetition and the position in it; else the axis itself."""
     value, out = site.input(0), site.output
     space: list[int] = []
-    index, store = [], []
+    index: list[Affine] = []
+    store: list[Affine] = []
     for size, count in zip(value.shape, _times(site)):
         first = len(space)
         if size > 1 and count > 1:

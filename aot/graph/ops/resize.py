@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -33,7 +34,7 @@ class Resize:
     half_pixel_centers: bool = False
 
 
-def _read_resize(options) -> Resize:
+def _read_resize(options: Any) -> Resize:
     return Resize() if options is None else Resize(bool(options.AlignCorners()), bool(options.HalfPixelCenters()))
 
 

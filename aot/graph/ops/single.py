@@ -30,7 +30,7 @@ Element = Callable[[Site, Expr, Constant], Expr]
 class Constants:
     """A `Constant` for execution: keeps what it is given as arrays by name."""
 
-    arrays: dict[str, np.ndarray] = field(default_factory=dict)
+    arrays: dict[str, np.ndarray] = field(default_factory=dict[str, np.ndarray])
 
     def __call__(self, purpose: str, data: np.ndarray) -> str:
         name = f"{purpose}.{len(self.arrays)}"

@@ -11,6 +11,7 @@ begin at run time for STRIDED_SLICE, which TFLite Micro lacks: LiteRT.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -41,7 +42,7 @@ class StridedSlice:
     offset: bool = False
 
 
-def _read_strided_slice(options) -> StridedSlice:
+def _read_strided_slice(options: Any) -> StridedSlice:
     if options is None:
         return StridedSlice()
     masks = (options.BeginMask(), options.EndMask(), options.EllipsisMask(), options.NewAxisMask(), options.ShrinkAxisMask())
@@ -314,7 +315,7 @@ def _lower_update(site: Site, lowering: Lowering) -> None:
     lowering.append(Map(out.name, out.shape, Select(both(conditions), new, load(value)), nodes=(site.node.index,)))
 
 
-def _no_options(options) -> None:
+def _no_options(options: Any) -> None:
     return None
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -53,7 +54,7 @@ class Gelu:
     approximate: bool = False
 
 
-def _read_gelu(options) -> Gelu:
+def _read_gelu(options: Any) -> Gelu:
     return Gelu() if options is None else Gelu(bool(options.Approximate()))
 
 

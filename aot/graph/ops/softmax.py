@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -68,7 +69,7 @@ class Softmax:
     beta: float = 1.0
 
 
-def _read(options) -> Softmax:
+def _read(options: Any) -> Softmax:
     return Softmax(0.0 if options is None else float(options.Beta()))
 
 

@@ -66,13 +66,13 @@ def _round(x: np.ndarray) -> np.ndarray:
 
 def exponentials() -> np.ndarray:
     scale = np.float32(EXP_REACH) / np.float32(RANGE)
-    return _table(scale * np.float32(-RANGE), 0.0, lambda x: np.exp(x.astype(np.float64)).astype(np.float32))
+    return _table(float(scale * np.float32(-RANGE)), 0.0, lambda x: np.exp(x.astype(np.float64)).astype(np.float32))
 
 
 def reciprocals() -> np.ndarray:
     """1 / (1 + x) for x in [0, 1]."""
     scale = np.float32(1) / np.float32(RANGE)
-    return _table(0.0, scale * np.float32(RANGE), lambda x: np.float32(1) / (np.float32(1) + x))
+    return _table(0.0, float(scale * np.float32(RANGE)), lambda x: np.float32(1) / (np.float32(1) + x))
 
 
 def _interpolated(value: np.ndarray, table: np.ndarray) -> np.ndarray:

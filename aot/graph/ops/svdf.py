@@ -11,6 +11,7 @@ tflite/kernels/internal/reference/svdf.h. float32: within 4 ulp of the largest t
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -54,7 +55,7 @@ class Svdf:
     """Hybrid: whether the input is quantised around a zero point."""
 
 
-def _read(options) -> Svdf:
+def _read(options: Any) -> Svdf:
     if options is None:
         return Svdf()
     activation = arithmetic.activation_name(options.FusedActivationFunction())

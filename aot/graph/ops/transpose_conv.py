@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise, product
+from typing import Any
 
 import numpy as np
 
@@ -41,7 +42,7 @@ class TransposeConv:
     activation: str = "none"
 
 
-def _read(options) -> TransposeConv:
+def _read(options: Any) -> TransposeConv:
     if options is None:
         return TransposeConv()  # the schema's default strides, refused below
     return TransposeConv(
@@ -99,7 +100,7 @@ def _paddings(out: Shape, kernel: Shape, stride: tuple[int, int], padding: str) 
 
     Source: tflite-micro, tensorflow/lite/kernels/padding.h, ComputePaddingHeightWidth; none where that finds no output size.
     """
-    totals = []
+    totals: list[int] = []
     for size, taps, step in zip(out, kernel, stride):
         reach = size + step - (1 if padding == "same" else taps)
         if reach <= -step:
@@ -301,7 +302,8 @@ def _primitive(form: _Form, layout: _Layout, rows: Run, columns: Run) -> Map | C
 
 def _space(layout: _Layout, rows: Run, columns: Run) -> tuple[Shape, tuple[_Loops, _Loops]]:
     """(N, steps, steps, Co), with an axis of phases after the steps of a run that has several."""
-    space, loops = [layout.out[0]], []
+    space = [layout.out[0]]
+    loops: list[_Loops] = []
     for run in (rows, columns):
         loops.append(_Loops(run, len(space), len(space) + 1 if run.phases > 1 else None))
         space += [run.steps, run.phases] if run.phases > 1 else [run.steps]

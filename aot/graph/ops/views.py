@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -46,7 +47,7 @@ class Reshape:
     shape: Shape | None = None
 
 
-def _read_reshape(options) -> Reshape:
+def _read_reshape(options: Any) -> Reshape:
     if options is None or options.NewShapeIsNone():
         return Reshape()
     return Reshape(tuple(int(options.NewShape(position)) for position in range(options.NewShapeLength())))
@@ -90,7 +91,7 @@ class Squeeze:
     axes: tuple[int, ...] = ()
 
 
-def _read_squeeze(options) -> Squeeze:
+def _read_squeeze(options: Any) -> Squeeze:
     if options is None:
         return Squeeze()
     return Squeeze(tuple(int(options.SqueezeDims(position)) for position in range(options.SqueezeDimsLength())))

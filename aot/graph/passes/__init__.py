@@ -84,7 +84,7 @@ def verify(graph: Graph, operators: Mapping[str, Operator], before: Graph | None
     Nodes that stand in `before` with the same values are taken to be so.
     """
     graph.verify()
-    known = {id(node) for node in before.nodes} if before is not None else set()
+    known = {id(node) for node in (before.nodes if before is not None else ())}
     for node in graph.nodes:
         names = (*filter(None, node.inputs), *node.outputs)
         if before is not None and id(node) in known and all(graph[name] is before[name] for name in names):

@@ -111,7 +111,7 @@ def _by_trial(site: Site, inputs: Sequence[Interval]) -> Interval:
 
 def all_results(site: Site, inputs: Sequence[Interval]) -> np.ndarray:
     """An elementwise operator's output for every value in the intervals of one or two 8-bit inputs."""
-    arrays = []
+    arrays: list[np.ndarray] = []
     for position, (value, (low, high)) in enumerate(zip(site.inputs, inputs, strict=True)):
         assert value is not None
         shape = [1] * len(inputs)

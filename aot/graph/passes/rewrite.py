@@ -24,7 +24,7 @@ class Edit:
     nodes: tuple[Node, ...] = ()
     drop: tuple[Node, ...] = ()
     values: tuple[Value, ...] = ()
-    renames: Mapping[str, str] = field(default_factory=dict)
+    renames: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 Rule = Callable[[Graph, Node], Edit | None]

@@ -49,7 +49,7 @@ def _inlined(values: dict[str, Value], node: Node, inner: Graph) -> list[Node]:
             names[name] = given
         else:
             nodes.append(_same(given, names[name], inner[name], node.index))
-    handed = []
+    handed: list[tuple[str, str]] = []
     for out, name in zip(node.outputs, inner.outputs, strict=True):
         if name in inner.producers and names[name] not in node.outputs and same_type(inner[name], values[out]):
             names[name] = out

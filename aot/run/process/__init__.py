@@ -111,7 +111,7 @@ class _Run:
             raise CompileError(f"{Path(qemu).name} can't run the code: {said[-1] if said else f'exit code {done.returncode}'}")
         self.report, rest = read_report(done.stdout, self.bundle.target.triple)
         self._check_end(self.report)
-        self.held = {}
+        self.held: dict[str, bytes] = {}
         for placed in writable(self.layout):
             self.held[placed.region.name], rest = rest[: placed.end - placed.start], rest[placed.end - placed.start :]
 

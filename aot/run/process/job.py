@@ -21,7 +21,9 @@ RETURNED, FAULTED, FAILED, BROKE_SAVED, BAD_READ = range(1, 6)
 _MAGIC = 0x314E5552544F41
 _REPORT = struct.Struct("<12Q")
 _STACK_POINTER, _FLOATS = 200, 100
-_SAVED = {  # registers that a function must preserve, as call.S has them: general ones, then those of floats
+_SAVED: dict[
+    str, tuple[list[str], list[str]]
+] = {  # registers that a function must preserve, as call.S has them: general ones, then those of floats
     "aarch64": ([f"x{number}" for number in range(19, 30)], [f"d{number}" for number in range(8, 16)]),
     "armv7": ([f"r{number}" for number in range(4, 12)], [f"d{number}" for number in range(8, 16)]),
     "riscv": ([f"s{number}" for number in range(12)], [f"fs{number}" for number in range(12)]),

@@ -108,7 +108,7 @@ def _harness(options: Sequence[str]) -> tuple[Path, ...]:
     """The harness's objects, compiled once in a process."""
     folder = Path(tempfile.mkdtemp(prefix="aot-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    made = []
+    made: list[Path] = []
     for source in ("harness.c", "call.S"):
         made.append(folder / f"{source}.o")
         _zig(["cc", *options, *_OPTIONS, "-o", str(made[-1]), str(SOURCES / source)], folder, "can't compile the harness")

@@ -66,7 +66,7 @@ def _run(bundle: Bundle, entry: Entry, inputs: Sequence[np.ndarray], push_rows: 
     if code := int.from_bytes(done.stdout[:4], "little", signed=True):
         raise InternalError(f"{entry.symbol} returned {code}")
     held = done.stdout[4:]
-    contents = {}
+    contents: dict[str, bytes] = {}
     for one in placed:
         pages = held[one.start - ARENA : one.end - ARENA]
         before = _with_rows(one, calls, seed == 1)
@@ -123,7 +123,7 @@ def program(bundle: Bundle, calls: Sequence[Call], placed: dict[str, Placed], nb
             further = _link(folder, [*given, _compiled(folder, "more.c")])
             if further and further <= missing:
                 raise InternalError(f"{COMPILER} lacks {', '.join(sorted(further))}")
-            missing = missing | further if further else set()
+            missing = missing | further if further else further
         return (folder / "program").read_bytes()
 
 
@@ -173,7 +173,7 @@ def _calls(bundle: Bundle, calls: Sequence[Call], placed: dict[str, Placed], nby
     lines = [f'#include "{bundle.name}.h"', "extern void read_bytes(void *start, unsigned nbytes);", ""]
     lines += [f"const unsigned arena_nbytes = {nbytes}u;", "int make_calls(void) {", "    int code = 0;"]
     for call in calls:
-        values = []
+        values: list[str] = []
         for one in call.arguments:
             address = placed[one].address if isinstance(one, str) else one
             if one == ROWS and at_end:

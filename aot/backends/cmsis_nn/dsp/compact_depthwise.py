@@ -43,7 +43,7 @@ class _Plan:
     table: np.ndarray
 
     @property
-    def code(self) -> tuple:
+    def code(self) -> tuple[object, ...]:
         """All that the code depends on."""
         return "depthwise", self.layer.geometry.kernel, self.found.low, Place.of(self.found.form, 0, 1).code
 

@@ -43,7 +43,7 @@ class _Plan:
     table: np.ndarray
 
     @property
-    def code(self) -> tuple:
+    def code(self) -> tuple[object, ...]:
         """All that the code depends on."""
         return "pointwise", self.packed.code, self.packed.tile.unroll
 

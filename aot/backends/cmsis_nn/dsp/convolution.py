@@ -204,7 +204,7 @@ class _Plan:
         return has_tail(self.layer, self.tile.pixels, self.by_rows, self.rows_per_step)
 
     @property
-    def code(self) -> tuple | None:
+    def code(self) -> tuple[object, ...] | None:
         """All that the code depends on; None where something is fused behind, which is code of its own."""
         layer = self.layer
         if layer.split.rest is not None:

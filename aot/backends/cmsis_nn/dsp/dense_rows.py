@@ -75,7 +75,7 @@ class _Plan:
         return 0 if self.direct else 4 * self.packed.tile.words
 
     @property
-    def code(self) -> tuple:
+    def code(self) -> tuple[object, ...]:
         """All that the code depends on."""
         return self.channels, self.patches, self.packed.tile, self.packed.groups, self.packed.code, self.direct
 

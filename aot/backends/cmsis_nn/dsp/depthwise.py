@@ -99,7 +99,7 @@ class _Plan:
     channels: Channels
 
     @property
-    def code(self) -> tuple | None:
+    def code(self) -> tuple[object, ...] | None:
         """All that the code depends on; None where something is fused behind, which is code of its own."""
         layer = self.layer
         if layer.split.rest is not None:

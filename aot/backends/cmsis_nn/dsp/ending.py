@@ -63,7 +63,7 @@ class Place:
         return Place(form, pres.pop(), shifts.pop() if form.uniform else None)
 
     @property
-    def code(self) -> tuple:
+    def code(self) -> tuple[object, ...]:
         """All that the instructions depend on."""
         form = self.form
         return form.kind, self.pre, self.shift, form.uniform, form.clamp, form.zero_point, form.bits

@@ -191,7 +191,8 @@ class Patches:
     def first_order(self) -> np.ndarray:
         """That of the runs."""
         count, length = self.runs
-        one, total = np.array(run_order(length, self.element)), []
+        one = np.array(run_order(length, self.element))
+        total: list[np.ndarray] = []
         for run in range(self.geometry.kernel[0] * count):
             total.append(np.where(one < 0, -1, one + run * length))
         return np.concatenate(total)
@@ -308,7 +309,7 @@ class Patches:
                 self._fill_patch(dsp, image, top, left, patch)
                 patch_block = builder.block
         choices = ((direct, patch), (inside[0], I32(g.kernel[1] * nbytes)), (inside[1], I32(nbytes)))
-        found = []
+        found: list[Value] = []
         for here, there in choices:
             phi = builder.phi(here.type)
             phi.add_incoming(here, direct_block)

@@ -9,7 +9,7 @@ product plus an addend; shifts and rotations by constants fold into SSAT, SXTB16
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -249,7 +249,7 @@ class Dsp:
         return self.builder.call(self.function.intrinsic("llvm.launder.invariant.group.p0", type), [value])
 
     @contextmanager
-    def repeat(self, count: int | Value, initial: Sequence[Value] = ()) -> Iterator[Carried]:
+    def repeat(self, count: int | Value, initial: Sequence[Value] = ()) -> Generator[Carried]:
         """The body `count` times, at least once, with carried values. `index` counts down to 1: SUBS and BNE.
 
         In the body: read `values`, set `next`; after it: `results`. A known count of 1 makes no loop.
@@ -259,14 +259,14 @@ class Dsp:
             yield carried
 
     @contextmanager
-    def march(self, pointer: Value, step: int, count: int, initial: Sequence[Value] = ()) -> Iterator[Carried]:
+    def march(self, pointer: Value, step: int, count: int, initial: Sequence[Value] = ()) -> Generator[Carried]:
         """The body `count` times while `index`, a pointer, steps from `pointer` on: it ends where pointers meet, without a
         counter."""
         with self._loop(count == 1, pointer, lambda at: self.at(at, step), self.at(pointer, step * count), initial) as carried:
             yield carried
 
     @contextmanager
-    def until(self, start: Value, end: Value, initial: Sequence[Value] = ()) -> Iterator[Carried]:
+    def until(self, start: Value, end: Value, initial: Sequence[Value] = ()) -> Generator[Carried]:
         """The body, at least once, until `index` is `end`. In the body set `next` to the following index and the values."""
         following: list[Value] = []
         with self._loop(False, start, lambda _: following[0], end, initial) as carried:
@@ -276,7 +276,7 @@ class Dsp:
     @contextmanager
     def _loop(
         self, once: bool, start: Value, following: Callable[[Value], Value], end: Value, initial: Sequence[Value]
-    ) -> Iterator[Carried]:
+    ) -> Generator[Carried]:
         """A loop tested at its end: on while the following index is not `end`; none if it runs `once`."""
         builder = self.builder
         if once:
@@ -333,7 +333,7 @@ class Image:
         return replace(self, base=pointers[0], offsets=None if self.offsets is None else pointers[1])
 
     @property
-    def code(self) -> tuple:
+    def code(self) -> tuple[object, ...]:
         """All that instructions depend on, besides the size of rows; empty where these follow each other."""
         return () if self.offsets is None else (self.offset_nbytes,)
 

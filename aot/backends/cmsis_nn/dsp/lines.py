@@ -113,7 +113,7 @@ class _Plan:
         return (np.concatenate(groups, 1) & 0xFFFFFFFF).astype("<u4").view("<i4").reshape(-1)
 
     @property
-    def code(self) -> tuple:
+    def code(self) -> tuple[object, ...]:
         """All that the code depends on."""
         return self.layer.geometry, self.layer.out, self.layer.instruction.left_zero_point, self.place.code
 

@@ -175,7 +175,8 @@ def _plan(program: Program, instruction: Primitive) -> _Plan | str:
 
 def _places(program: Program, instruction: Contract) -> tuple[Matrices, Matrices, Matrices] | str:
     """Left, right, output."""
-    space, found = instruction.space, []
+    space = instruction.space
+    found: list[Matrices] = []
     row, column, depth = len(space) - 2, len(space) - 1, len(space)
     left, right = instruction.left, instruction.right
     for load, vector, zero in ((left, row, instruction.left_zero_point), (right, column, instruction.right_zero_point)):

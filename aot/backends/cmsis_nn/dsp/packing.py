@@ -123,7 +123,7 @@ class Packed:
         return constant_count(self.form) if self.compact is None else 0
 
     @property
-    def code(self) -> tuple:
+    def code(self) -> tuple[object, ...]:
         """All that the code of a product depends on, sizes apart."""
         return (
             self.tile.pairs,

@@ -84,7 +84,8 @@ class Core:
             self._emit(inner, here, *numbers[:2])
             inner.builder.ret_void()
 
-        key, numbers = (self.pixels, self.stride, self.unroll, self.places, self.step, self.partial, self.packed.code), []
+        key = (self.pixels, self.stride, self.unroll, self.places, self.step, self.partial, self.packed.code)
+        numbers: list[Value | None] = []
         key += ("direct",) if self.direct else ()
         if self.is_long:
             groups = I32(self.packed.groups) if place.groups is None else place.groups
@@ -165,7 +166,8 @@ class Core:
         """Where a group's sums begin."""
         if not any(self.packed.long_places):
             return dsp.words(weights, 0, 2 * self.packed.tile.pairs)
-        found, offset = [], 0
+        offset = 0
+        found: list[Value] = []
         for is_long in self.packed.long_places * self.packed.tile.pairs:
             found.append((dsp.long if is_long else dsp.word)(weights, offset))
             offset += 8 if is_long else 4
@@ -176,7 +178,8 @@ class Core:
         read_pixels, read_weights = self._pixel_reader(dsp, slots), self._weight_reader(dsp, weights, offset)
         multiply = [dsp.smlald if is_long else dsp.smlad for is_long in self.packed.long_places]
         for word in range(self.unroll):
-            expand, halves = read_weights(word), []
+            expand = read_weights(word)
+            halves: list[Value] = []
             for first in range(0, self.pixels, 2):
                 here = range(first, min(first + 2, self.pixels))
                 pixels = read_pixels(word, here)

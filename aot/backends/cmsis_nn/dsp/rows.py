@@ -149,7 +149,7 @@ class _Shape:
     @cached_property
     def places(self) -> tuple[int, ...]:
         """The byte of each word of a turn: words of a pixel, and for each of them the kernel's columns."""
-        found = []
+        found: list[int] = []
         for word in range(self.chunk):
             for tap in range(self.geometry.kernel[1]):
                 place, phase = divmod(tap * self.geometry.dilation[1], self.stride)
@@ -210,7 +210,7 @@ def _candidates(program: Program, layer: Layer) -> list[_Shape]:
     """Every way to divide the loops that LDRD's reach and the layer's share of code allow."""
     g = layer.geometry
     words, most = run_words(g.input[3]), min(_MOST_UNROLL, max(_LEAST_UNROLL, code_share(program, layer) // _WORD_NBYTES))
-    found = []
+    found: list[_Shape] = []
     for pixels, pairs in block_choices(words, len(paired(len(layer.bias)))):
         for chunk in range(1, words + 1):
             unroll = chunk * g.kernel[1] + chunk * g.kernel[1] % 2
@@ -272,7 +272,7 @@ class _Plan:
         return 0 if self.layer.split.rest is None else -(-self.packed.tile.pixels * len(self.layer.bias) // 4) * 4
 
     @property
-    def code(self) -> tuple | None:
+    def code(self) -> tuple[object, ...] | None:
         """All that the code depends on; None where something is fused behind, which is code of its own."""
         layer = self.layer
         if layer.split.rest is not None:

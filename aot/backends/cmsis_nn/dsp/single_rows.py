@@ -219,7 +219,7 @@ class _Plan:
         return g.stride[1] == 1 and g.input[2] == g.output[2] and self.layer.out.pixel == g.input[3]
 
     @property
-    def code(self) -> tuple:
+    def code(self) -> tuple[object, ...]:
         """All that the code depends on."""
         return self.layer.geometry, self.layer.out, self.layer.instruction.left_zero_point, self.place.code, self.centre
 
@@ -394,4 +394,4 @@ class _Strip:
     column: int
     out: Value
     x: int
-    sums: dict[int, Value] = field(default_factory=dict)
+    sums: dict[int, Value] = field(default_factory=dict[int, Value])

@@ -68,7 +68,7 @@ class _Plan:
     path: Path
 
     @property
-    def code(self) -> tuple:
+    def code(self) -> tuple[object, ...]:
         """All that the code depends on."""
         return self.layer.out, self.path, self.layer.instruction.left_zero_point, self.channels.place.code, self.channels.centre
 
@@ -119,8 +119,8 @@ class _Strip:
     column: int
     out: Value
     x: int
-    sums: dict[int, list[Value]] = field(default_factory=dict)
-    weights: dict[int, tuple[Value, Value]] = field(default_factory=dict)
+    sums: dict[int, list[Value]] = field(default_factory=dict[int, list[Value]])
+    weights: dict[int, tuple[Value, Value]] = field(default_factory=dict[int, tuple[Value, Value]])
 
 
 class _Emitter(Body[_Plan]):
@@ -144,7 +144,7 @@ class _Emitter(Body[_Plan]):
 
     def emit(self) -> None:
         dsp, frame = self.dsp, self.frame
-        bands = []
+        bands: list[tuple[Band, Value, Value]] = []
         for band in self.path.bands:
             first = self._select(">", frame.y0, band.first) if band.first else frame.y0
             stop = self._select("<", frame.y1, band.stop)
@@ -174,7 +174,7 @@ class _Emitter(Body[_Plan]):
         bias, *words = dsp.words(constants, 0, self.channels.constants)
         for number, word in enumerate(words):
             dsp.store_word(word, self.local, 4 * (self._constants_at + number))
-        pairs = []
+        pairs: list[tuple[Value, Value]] = []
         for tap in range(self.geometry.kernel[1]):
             upper, middle, lower = (dsp.byte(weights, 3 * tap + row) for row in range(3))
             w01, w12 = self.channels.pair(dsp, upper, middle), self.channels.pair(dsp, middle, lower)

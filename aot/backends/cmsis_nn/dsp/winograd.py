@@ -59,7 +59,7 @@ def claim_winograd(program: Program, instruction: Primitive, target: Target) -> 
     out = layer.instruction.out
     weights = Buffer(f"{out}.winograd", DType.INT32, packed.data.shape, "constant", data=packed.data, align=4)
     reads, constants = operands_of(program, layer.instruction, layer.split.rest)
-    made = []
+    made: list[Implementation] = []
     for unroll in _unrolls(packed.pairs):
         plan = _Plan(layer, tiles, packed, unroll)
         made.append(
@@ -90,7 +90,7 @@ def _tiles(layer: Layer) -> Tiles:
 
 def _unrolls(pairs: int) -> list[int]:
     """Pairs of inputs in a turn: about 32, 16, 8 and 4, in equal turns."""
-    found = []
+    found: list[int] = []
     for most in _UNROLLS:
         turns = next(turns for turns in range(-(-pairs // most), pairs + 1) if pairs % turns == 0)
         found.append(pairs // turns)
@@ -128,7 +128,7 @@ class _Plan:
         return self.layer.geometry.output[3] if self.stage_nbytes else self.layer.out.pixel
 
     @property
-    def code(self) -> tuple:
+    def code(self) -> tuple[object, ...]:
         """All that the code of a pair of rows depends on."""
         packed, tiles = self.packed, self.tiles
         sizes = (self.layer.geometry.output[2], packed.groups, packed.pairs, packed.at_once, packed.is_odd)

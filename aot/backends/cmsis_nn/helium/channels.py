@@ -91,7 +91,8 @@ class Channels:
         if self.ending.nbytes > 1:
             return []
         magnitudes = np.abs(self.weights.reshape(self.channels, -1))
-        found, first = [], 0
+        first = 0
+        found: list[int] = []
         for tap in range(1, magnitudes.shape[1] + 1):
             if tap == magnitudes.shape[1] or magnitudes[:, first : tap + 1].sum(1).max() > _CAPACITY:
                 found.append(tap - first)
@@ -122,7 +123,7 @@ class Channels:
         return np.frombuffer(bytes(found), np.int32)
 
     @property
-    def key(self) -> tuple:
+    def key(self) -> tuple[object, ...]:
         """All that the code depends on."""
         shape = self.weights.shape
         return shape, tuple(self.cuts), self.ending.code, self.pixels, self.columns_at, self.in_step, self.out_step

@@ -177,7 +177,7 @@ class _Plan:
         return self.strips.parity(self.layer.geometry.output[2] if self.is_flat else 0)
 
     @property
-    def code(self) -> tuple | None:
+    def code(self) -> tuple[object, ...] | None:
         """All that the code depends on; None where something is fused behind, which is code of its own."""
         if self.has_rest:
             return None

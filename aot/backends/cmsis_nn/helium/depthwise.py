@@ -173,7 +173,7 @@ class _Plan:
         return cost_of(row * g.output[0] * g.output[1], [product], self.code, body)
 
     @property
-    def code(self) -> tuple | None:
+    def code(self) -> tuple[object, ...] | None:
         """All that the code depends on; None where something is fused behind, which is code of its own."""
         layer = self.layer
         return None if self.has_rest else (layer.geometry, layer.out, layer.instruction.left_zero_point, self.product.key)

@@ -77,7 +77,7 @@ class Ending:
         return self.form.left is not None and bool(self.form.left.any())
 
     @property
-    def code(self) -> tuple:
+    def code(self) -> tuple[object, ...]:
         """All that the instructions depend on."""
         form = self.form
         return form.kind, form.bits, self.shift, form.clamp, form.zero_point, self._shifts_left, self._rounds

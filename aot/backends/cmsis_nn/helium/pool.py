@@ -120,7 +120,7 @@ class _Emitter(PoolEmitter):
 
     def _tap(self, source: Value, accs: Sequence[Value]) -> list[Value]:
         dsp, builder = self.dsp, self.dsp.builder
-        found = []
+        found: list[Value] = []
         for number, acc in enumerate(accs):
             x = builder.load(dsp.at(source, number * self.lanes), align=1, typ=ir.VectorType(I8, self.lanes))
             x = x if self.lanes == 16 else builder.sext(x, self.type)

@@ -92,7 +92,7 @@ class Product:
         return 1 if self.ending.is_long else 2
 
     @property
-    def key(self) -> tuple:
+    def key(self) -> tuple[object, ...]:
         """All that the code depends on."""
         return self.rows, self.chunks, self.in_step, self.out_step, self.ending.code, self.channels, bool(self.places)
 

@@ -95,7 +95,7 @@ def _read(program: Program, instruction: Map) -> _Rows | str:
     ends = sorted({0, space[-1], *(end for some in inside.values() if some for end in (some.start, some.stop))})
     if len(ends) > _MOST_RUNS + 1:
         return f"{len(ends) - 1} runs of channels (at most {_MOST_RUNS})"
-    runs = []
+    runs: list[tuple[range, Expr]] = []
     for start, stop in pairwise(ends):
 
         def filled(node: Expr, start: int = start) -> Expr | None:

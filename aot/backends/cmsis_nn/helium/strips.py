@@ -84,7 +84,7 @@ class Strips:
     @cached_property
     def pieces(self) -> list[tuple[int, bool]]:
         """(pixels, whether copied) of all pieces of an image, computed at once."""
-        found = []
+        found: list[tuple[int, bool]] = []
         for y in range(self.geometry.output[1]):
             x, width = 0, self.geometry.output[2]
             while x < width:
@@ -154,7 +154,7 @@ class _Row:
             with otherwise:
                 copied = self._copied(x, stop)
                 copied_block = builder.block
-        merged = []
+        merged: list[Value] = []
         for one, other in zip(inside, copied, strict=True):
             phi = builder.phi(one.type)
             phi.add_incoming(one, inside_block)

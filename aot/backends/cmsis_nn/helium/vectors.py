@@ -105,7 +105,7 @@ class Vectors:
 
     dsp: Dsp
     load: Callable[[Load | None, bool], Value]
-    done: dict[int, Value] = field(default_factory=dict)
+    done: dict[int, Value] = field(default_factory=dict[int, Value])
 
     def value(self, expr: Expr) -> Value:
         if id(expr) not in self.done:

@@ -98,7 +98,7 @@ class _Plan:
         return self.packed.product.parts_nbytes + self.row_nbytes + self.patch_nbytes
 
     @property
-    def code(self) -> tuple | None:
+    def code(self) -> tuple[object, ...] | None:
         """All that the code depends on; None where something is fused behind, which is code of its own."""
         if not self.is_direct:
             return None
@@ -267,7 +267,8 @@ class _Emitter(Body[_Plan]):
         layer, builder = self.plan.layer, self.dsp.builder
         if layer.geometry.kind != "dense":
             return dict(enumerate(pixel))
-        space, found = layer.instruction.space[:-1], {}
+        space = layer.instruction.space[:-1]
+        found: dict[int, Value] = {}
         for axis in range(len(space)):
             if axis in layer.rest_axes and space[axis] > 1:
                 inner = prod(space[axis + 1 :])

@@ -132,7 +132,7 @@ class _Plan:
         return -(-(self.results_at + (0 if self.is_direct else 2 * self.result_nbytes)) // 4) * 4
 
     @property
-    def code(self) -> tuple | None:
+    def code(self) -> tuple[object, ...] | None:
         """All that the code depends on; None where something is fused behind, which is code of its own."""
         if not self.is_direct:
             return None
@@ -160,7 +160,8 @@ def _plan(layer: Layer) -> _Plan:
 def cut_classes(weights: np.ndarray) -> list[tuple[tuple[int, ...], list[int]]]:
     """Classes of channels with the sizes of groups of neighbouring taps that fit them all: (sizes, channels). weights: (channels,
     taps). Few groups for many channels, at most `_CLASSES` classes; every channel is in one."""
-    taps, left, found = weights.shape[1], list(range(len(weights))), []
+    taps, left = weights.shape[1], list(range(len(weights)))
+    found: list[tuple[tuple[int, ...], list[int]]] = []
     while left:
         rest = lanes.cuts(weights[left])
         ways = [] if len(found) + 1 == _CLASSES else _ways(weights[left], taps)

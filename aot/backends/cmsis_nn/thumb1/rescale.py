@@ -50,7 +50,7 @@ class Rescaling:
     correction: np.ndarray | None = None
 
     @property
-    def code(self) -> tuple:
+    def code(self) -> tuple[object, ...]:
         """All that the instructions depend on."""
         right = self.right if isinstance(self.right, int) else None
         return self.low, self.span, self.shift, right, self.limits is None, self.correction is None

@@ -93,7 +93,7 @@ class Grouped:
         return self.product.parts_nbytes + 4 * sum(map(sum, self.runs)) + 16
 
     @property
-    def code(self) -> tuple:
+    def code(self) -> tuple[object, ...]:
         """All that the code depends on."""
         return self.layer.geometry, self.layer.out, self.product.code, self.starts
 

@@ -7,7 +7,7 @@ Source: kissfft v130, kiss_fft.c and tools/kiss_fftr.c.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from aot.graph.ops.signal.fixed import Algebra, Number, Pair, divide
 
@@ -32,7 +32,7 @@ def butterfly(
             return _five(algebra, points, roots)
 
 
-def _each(operation, a: Pair[Number], b: Pair[Number]) -> Pair[Number]:
+def _each(operation: Callable[[Number, Number], Number], a: Pair[Number], b: Pair[Number]) -> Pair[Number]:
     return operation(a[0], b[0]), operation(a[1], b[1])
 
 

@@ -52,7 +52,8 @@ class Plan:
     @cached_property
     def stages(self) -> tuple[Stage, ...]:
         """Fours first, then a two, then threes and fives: kissfft's order."""
-        found, groups, rest = [], 1, self.n
+        groups, rest = 1, self.n
+        found: list[Stage] = []
         for radix in (4, 2, 3, 5):
             while rest % radix == 0:
                 rest //= radix

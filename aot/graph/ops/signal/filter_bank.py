@@ -64,7 +64,7 @@ def _bands(site: Site) -> list[_Band]:
     if sum(max(width, 0) for width in widths[:count]) > MAX_TERMS:
         raise site.error(f"its bands have more than {MAX_TERMS} bins")
     bins, taps = site.input(0).shape[0], min(len(weights), len(unweights))
-    found = []
+    found: list[_Band] = []
     for number in range(count):
         width, start, tap = max(widths[number], 0), frequencies[number], starts[number]
         if width and not (0 <= start <= bins - width and 0 <= tap <= taps - width):

@@ -158,7 +158,7 @@ class _Plan:
         return 75 + g.kernel[0] * (8 + count * (14 + 4.9 * length)) + copied
 
     @property
-    def code(self) -> tuple | None:
+    def code(self) -> tuple[object, ...] | None:
         """All that the code depends on; None where something is fused behind, which is code of its own."""
         layer = self.layer
         if layer.split.rest is not None:

@@ -143,7 +143,7 @@ class _Plan:
         return (*((quads.purpose, len(quads.code())) for quads in blocks), (name, 180 + 40 * len(blocks)))
 
     @property
-    def code(self) -> tuple | None:
+    def code(self) -> tuple[object, ...] | None:
         """All that the code depends on; None where something is fused behind, which is code of its own."""
         layer = self.layer
         if layer.split.rest is not None:

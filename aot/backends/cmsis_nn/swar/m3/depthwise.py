@@ -87,7 +87,7 @@ class _Plan:
     table: np.ndarray
 
     @property
-    def code(self) -> tuple | None:
+    def code(self) -> tuple[object, ...] | None:
         """All that the code depends on; None where something is fused behind, which is code of its own."""
         layer = self.layer
         if layer.split.rest is not None:
@@ -355,7 +355,7 @@ class _Emitter(Body[_Plan]):
                 values = self._kernel_row(here, there, 0, values, missing)
                 carried.next = (dsp.at(here, row_nbytes), dsp.at(there, g.kernel[1]), *values)
             inside = builder.block
-        merged = []
+        merged: list[Value] = []
         for start, result in zip(sums, carried.results[2:], strict=True):
             phi = builder.phi(I32)
             phi.add_incoming(start, before)

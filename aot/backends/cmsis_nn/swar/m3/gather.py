@@ -23,7 +23,7 @@ def gather_pixels(dsp: Dsp, source: Value, into: Value, depth: int, pixels: int)
     starts = [dsp.at(source, first * depth) for first in range(0, pixels, near)]
 
     def at(here: Sequence[Value], place: Value, k: int) -> None:
-        words = []
+        words: list[Value] = []
         for first in range(0, pixels, 2):
             both = [dsp.byte(here[n // near], n % near * depth + k) for n in (first, first + 1)]
             words.append(joined(dsp, *both))

@@ -53,7 +53,7 @@ class Packed:
         return max(4 * self.stride * width * (2 + count) for width, count in zip(widths, self.groups, strict=True))
 
     @property
-    def code(self) -> tuple:
+    def code(self) -> tuple[object, ...]:
         """All that code depends on."""
         return self.stride, self.channels, self.place.code, self.work_nbytes
 
@@ -64,7 +64,8 @@ def pack(layer: Layer, stride: int) -> Packed:
     form, matters = solved(layer)
     bias = np.where(matters, layer.folded_bias + form.delta, 0)
     weights = layer.weights.reshape(count, -1) * matters[:, None]
-    raw, groups = bytearray(), []
+    raw = bytearray()
+    groups: list[int] = []
     for first in range(0, count, 2):
         some = range(first, min(first + 2, count))
         stream, number = Block(stride, len(some), stride).stream(weights[some.start : some.stop])

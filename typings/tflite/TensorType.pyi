@@ -1,0 +1,2 @@
+class TensorType:
+    INT32: int

@@ -1,0 +1,3 @@
+from ctypes import CDLL
+
+uclib: CDLL
