@@ -1,3 +1,4 @@
+# pyright: basic
 """Bundle: what compilation leaves, in memory. `aot/artefacts.py` writes it as files; `aot/run` executes it.
 
 Enters: emitted objects and plans (from the driver). Leaves: `Port`, `Entry`, `Layer`, `Bundle`.
@@ -8,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from aot.graph.ir import DType, Graph, Node, Quantisation, Shape
 from aot.pointers import Pointer, ordered, reader, state, weights, workers, workspaces
@@ -240,7 +241,7 @@ class Bundle:
     load: Load | None = None
     glow: Glow | None = None
     sources: Mapping[str, str] = field(default_factory=dict[str, str])
-    options: Mapping[str, object] = field(default_factory=dict[str, object])
+    options: Mapping[str, object] = field(default_factory=dict[str, Any])
 
     @property
     def is_c(self) -> bool:

@@ -1,3 +1,4 @@
+# pyright: basic
 """The options of a bundle in a form that can be kept beside it, and compiled with again.
 
 Enters: Options; or what was recorded of some. Leaves: JSON without paths; Options. Invariant: `recall(record(options))` compiles to the same bytes.

@@ -1,3 +1,4 @@
+# pyright: basic
 """Targets: what the code is compiled for. Named CPUs are YAML files in `aot/targets/`; users may pass their own.
 
 Enters: a CPU name, a YAML path or an LLVM triple. Leaves: `Target`.

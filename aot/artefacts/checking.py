@@ -1,3 +1,4 @@
+# pyright: basic
 """Whether a bundle's files are those that were made, and whether they can be made again.
 
 Enters: a folder or a NAME.json; models. Leaves: a `Checked` for each bundle. Invariant: what a NAME.json says is not trusted: it names no

@@ -1,3 +1,4 @@
+# pyright: basic
 """Control flow: blocks and branches become `for`, `if`, `switch`; what is left, labels and `goto`.
 
 Enters: a function's shape and values. Leaves: the body of the C function.

@@ -1,3 +1,4 @@
+# pyright: basic
 """The functions of a bundle as C sees them: parameters, their types, and what can be left out.
 
 Enters: llvmlite modules. Leaves: a `Signature` for each function that is defined.

@@ -1,3 +1,4 @@
+# pyright: basic
 """The values of one function as C expressions: which are written where they are used, and which become variables.
 
 Enters: a function's shape, and the program that it belongs to. Leaves: texts of values, statements of blocks.

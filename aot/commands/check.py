@@ -1,3 +1,4 @@
+# pyright: basic
 """`aot check`: are a bundle's files those that were made, and can they be made again?"""
 
 from __future__ import annotations

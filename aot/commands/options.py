@@ -1,3 +1,4 @@
+# pyright: basic
 """The options that several commands share, and how their values are read.
 
 Enters: a click command's function. Leaves: the function with the options, which arrive as the fields of `Request`. `json_schema` of a type

@@ -1,3 +1,4 @@
+# pyright: basic
 """A report for the terminal: the same figures as the page's.
 
 Enters: a report (`aot.report.report`). Leaves: text on standard output.

@@ -1,3 +1,4 @@
+# pyright: basic
 """The reader: a TFLite file in, a `Model` out. The file is hostile until proven otherwise.
 
 Enters: bytes. Leaves: a Model whose graphs pass `verify`, whose shapes are settled and whose nodes their operators have checked.

@@ -1,3 +1,4 @@
+# pyright: basic
 """Arithmetic of one element: casts, operators, requantisation.
 
 Enters: LLVM values and their dtypes. Leaves: instructions at the builder's position, and local helper functions.

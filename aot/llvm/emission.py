@@ -1,3 +1,4 @@
+# pyright: basic
 """KernelFunction: the function that an implementation fills, one for each step's code.
 
 Enters: an implementation, its Program and target. Leaves: a function of an `llvmlite.ir` module,

@@ -1,3 +1,4 @@
+# pyright: basic
 """The one file that calls LLVM (`llvmlite.binding`): passes, linking, object code.
 
 Enters: LLVM IR as text or bitcode, and a target. Leaves: bitcode, object code with the frame size of each function, assembly text.
@@ -162,7 +163,7 @@ class Compiler:
         module = self._load(bitcode)
         with _LOCK, _scheduler(not ordered and self.schedules), _captured_stderr() as lines:
             code = self._object(module)
-        frames: dict[Any, int] = {}
+        frames: dict[str, int] = {}
         for line in lines:
             if match := _FRAME.search(line):
                 frames[match[2]] = int(match[1])

@@ -1,3 +1,4 @@
+# pyright: basic
 """Arranging pieces: one offset for each, where parts that are needed at the same step share no byte.
 
 Enters: pieces and shares. Leaves: offsets, and the bytes that they need together.

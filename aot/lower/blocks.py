@@ -1,3 +1,4 @@
+# pyright: basic
 """Control flow in a Program: straight-line blocks between its `Control` instructions, and what a run of its steps looks like.
 
 Enters: Programs, or instructions in execution order. Leaves: ranges of positions, Programs of one block, traces.

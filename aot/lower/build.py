@@ -1,3 +1,4 @@
+# pyright: basic
 """Graph -> Program: each node becomes primitives over buffers; reshapes become views.
 
 Enters: a verified Graph and the table of operators. Leaves: a verified Program, one primitive an instruction, in the graph's order.

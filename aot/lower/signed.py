@@ -1,3 +1,4 @@
+# pyright: basic
 """uint8 as int8: activations of contractions, which kernels know as int8 only.
 
 Enters: a Program of single primitives. Leaves: the same Program in which uint8 temporaries beside contractions hold int8, each element

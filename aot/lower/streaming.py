@@ -1,3 +1,4 @@
+# pyright: basic
 """Row streaming: layers that run row by row, each as soon as the rows that it reads exist.
 
 Enters: a Program, its implementations and an order of them. Leaves: what each layer's steps touch (`Layers`), and for a segment of

@@ -1,3 +1,4 @@
+# pyright: basic
 """Tables for what depends on one 8-bit number: 256 answers computed now instead of arithmetic for every element.
 
 Enters: a Program of groups. Leaves: the same Program in which such expressions are `Lookup`s in new constants.

@@ -1,3 +1,4 @@
+# pyright: basic
 """Traffic: how many bytes one inference moves from and to each storage, and from each layer's constants.
 
 Enters: a Schedule. Leaves: bytes.

@@ -1,3 +1,4 @@
+# pyright: basic
 """A report as a dictionary: what `aot report --json` prints, and what the page and the terminal show.
 
 Enters: a Bundle, and a Profile where its layers were counted. Leaves: a dictionary that is JSON (`schema.json`).

@@ -1,3 +1,4 @@
+# pyright: basic
 """What could be better about a bundle, and what to do about it.
 
 Enters: a Bundle, and its report so far. Leaves: findings: kind, weight (`warning` or `note`), title, text, advice, and where (entry, layers).

@@ -1,3 +1,4 @@
+# pyright: basic
 """What a bundle takes of flash: code by function, constants by layer.
 
 Enters: a Bundle. Leaves: a dictionary that is JSON.

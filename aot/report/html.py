@@ -1,3 +1,4 @@
+# pyright: basic
 """A report as one HTML file that needs nothing else: styles, script and pictures are in it.
 
 Enters: a report (`content.report`). Leaves: the page's text.

@@ -1,3 +1,4 @@
+# pyright: basic
 """A layered layout for a graph: each node below those that it reads.
 
 Enters: the nodes' widths, and edges from earlier nodes to later ones. Leaves: a place for each node, and the points of each edge.

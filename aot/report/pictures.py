@@ -1,3 +1,4 @@
+# pyright: basic
 """Pictures as geometry: what the template draws as SVG.
 
 Enters: an entry of a report. Leaves: dictionaries of coordinates, in pixels, and texts.

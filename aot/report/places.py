@@ -1,3 +1,4 @@
+# pyright: basic
 """Where each buffer lies, and why there.
 
 Enters: an entry with its Plan. Leaves: one dictionary for each storage of the Plan, in its order; `Names`, what people call things.

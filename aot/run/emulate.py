@@ -1,3 +1,4 @@
+# pyright: basic
 """Runs a bundle in Unicorn: a Cortex-M core, and no memory but what the entry may touch.
 
 Enters: a bundle, an entry, inputs. Leaves: `RunResult`, or InternalError that names address, region and layer.

@@ -1,3 +1,4 @@
+# pyright: basic
 """Runs a bundle for this machine in process.
 
 Enters: a bundle, an entry, inputs. Leaves: `RunResult` without instructions or stack: a process can't measure them.

@@ -1,3 +1,4 @@
+# pyright: basic
 """A small linker for one Arm object: sections to addresses, relocations applied, symbols listed.
 
 Enters: the bytes of an object file and two addresses. Leaves: `ObjectFile`, `Image`.

@@ -1,3 +1,4 @@
+# pyright: basic
 """Reading a contraction: what a kernel needs to know, as numbers, or the sentence why no kernel here can take it.
 
 Enters: a Program's instruction. Leaves: `Layer`: constants as arrays by output channel, the requantisation stage, what is fused

@@ -1,3 +1,4 @@
+# pyright: basic
 """Pools: reading one from a reduction.
 
 Enters: reductions of int8 over windows of rows and columns. Leaves: `Pool`, or the sentence why it is none; what its sums are divided by.

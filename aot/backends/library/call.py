@@ -1,3 +1,4 @@
+# pyright: basic
 """Calls of a library's functions: their arguments as data, and the kernel that fills the structs and calls.
 
 Enters: a `Draft` (function, arguments, scratch) for a node. Leaves: a `Call` primitive with a `LibraryCall`, and its Implementation.

@@ -1,3 +1,4 @@
+# pyright: basic
 """Sums of two tensors of bytes as the operators' exact form has them: one product each, a sum and a shift.
 
 Enters: an expression over two bytes. Leaves: `Affine`, or None; and, of one byte or two, what an expression is for all of them.

@@ -1,3 +1,4 @@
+# pyright: basic
 """Depthwise convolutions: block by block of output rows, whose input rows are padded in scratch first, then eight channels at a time.
 
 Enters: contractions. Leaves: `Implementation`s, or the sentence why not.

@@ -1,3 +1,4 @@
+# pyright: basic
 """What a depthwise convolution multiplies: a column of a window, of one row or four, with eight channels' weights.
 
 Enters: a layer, and how many rows of outputs are computed at once. Leaves: packed weights, and sums of int32 as LLVM instructions.

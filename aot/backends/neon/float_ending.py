@@ -1,3 +1,4 @@
+# pyright: basic
 """What is fused behind float sums, four neighbouring channels at a time.
 
 Enters: a contraction's or reduction's result, or a Map's value. Leaves: `Ending`, or the sentence why its elements can't be vectors.

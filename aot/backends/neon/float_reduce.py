@@ -1,3 +1,4 @@
+# pyright: basic
 """Float32 reductions of elements that follow each other: a softmax's largest number and its sum, means over the last axes.
 
 Enters: reductions. Leaves: `Implementation`s, or the sentence why not.

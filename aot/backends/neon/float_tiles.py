@@ -1,3 +1,4 @@
+# pyright: basic
 """The code of depthwise layers and pools of float32: a few neighbouring pixels of four or eight channels at a time, in registers.
 
 Enters: a function and a `TilePlan`. Leaves: instructions.

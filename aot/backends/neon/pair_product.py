@@ -1,3 +1,4 @@
+# pyright: basic
 """Blocks of some pixels times 4 or 8 channels by SMULL, SMLAL and SADALP, for cores without SDOT: eight products an instruction, two of
 which are added up in 16 bits.
 

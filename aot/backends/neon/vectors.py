@@ -1,3 +1,4 @@
+# pyright: basic
 """Fused expressions sixteen elements at a time, where they are int32 arithmetic on operands that lie beside the output.
 
 Enters: an expression. Leaves: four vectors of four int32, or sixteen bytes.

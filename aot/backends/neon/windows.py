@@ -1,3 +1,4 @@
+# pyright: basic
 """Where a convolution's windows are read: in the image as it lies, or from a ring of padded copies of its rows.
 
 Enters: a layer's geometry. Leaves: `Windows`: runs of bytes of one pixel's window, and the loop over output rows, which hands on a pointer

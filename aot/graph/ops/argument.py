@@ -1,3 +1,4 @@
+# pyright: basic
 """ARG_MAX and ARG_MIN: the index of the largest or smallest element along one axis, the first of equal ones; int32 or int64.
 
 Inputs: float32, int8, uint8, int32, bool. A NaN in first place wins (index 0), anywhere else it never does.

@@ -1,3 +1,4 @@
+# pyright: basic
 """CAST: numbers of one type to another, without regard to quantisation. A number becomes true where it is not 0.
 
 Integers wrap. Floats are truncated towards zero and saturate, as do those of current TFLite Micro; a NaN becomes 0 in the types that

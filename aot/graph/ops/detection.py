@@ -1,3 +1,4 @@
+# pyright: basic
 """TFLite_Detection_PostProcess: boxes decoded by anchors, then non-max suppression, fast (each box by its best class) or regular
 (each class by itself). float32, uint8 and int8; boxes and anchors are of one type, class predictions of any.
 

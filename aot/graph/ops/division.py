@@ -1,3 +1,4 @@
+# pyright: basic
 """DIV: int8 and uint8 (quantised), int32, float32; FLOOR_DIV and FLOOR_MOD: float32 and plain integers. Broadcasting.
 
 A divisor that is 0 at run time never traps. Floats then give what IEEE 754 says; integers x / 0 = x and x mod 0 = x (but FLOOR_DIV

@@ -1,3 +1,4 @@
+# pyright: basic
 """AVERAGE_POOL_2D and MAX_POOL_2D: int8, int16, uint8 and float32; L2_POOL_2D: float32. NHWC.
 
 Source: tflite-micro, tensorflow/lite/micro/kernels/pooling_common.cc, l2_pool_2d.cc and

@@ -1,3 +1,4 @@
+# pyright: basic
 """QUANTIZE and DEQUANTIZE: float32 to and from integers, integers to integers of another quantisation. DENSIFY: a sparse constant
 as it is, for the reader has spread it out.
 

@@ -1,3 +1,4 @@
+# pyright: basic
 """LOGISTIC and TANH: int8, int16, uint8 and float32.
 
 int8: tables of 256 entries, filled with TFLite Micro's fixed-point arithmetic. int16: `sigmoid16.py`. uint8: LiteRT's tables.

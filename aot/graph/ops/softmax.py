@@ -1,3 +1,4 @@
+# pyright: basic
 """SOFTMAX over the last dimension: int8 and uint8 to 8 bits or int16, int16 to int16, all in fixed point; float32.
 
 float32: within 4 ulp of the exact quotient for rows up to a few hundred. int16: `softmax16.py`.

@@ -1,3 +1,4 @@
+# pyright: basic
 """SVDF: a dense layer of `filters` features at each run, then for each filter a weighted sum over its last `memory` features.
 
 int8 with a state of int16 or int8, float32, and float32 with int8 weights (hybrid). Inputs: data (B, I), weights of features (F, I), weights

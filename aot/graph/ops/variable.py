@@ -1,3 +1,4 @@
+# pyright: basic
 """VAR_HANDLE, READ_VARIABLE, ASSIGN_VARIABLE, CALL_ONCE: the reader resolves them into data flow (`aot/graph/variables.py`).
 
 Enters: their options. Leaves: attributes alone; no graph holds such a node. Invariant: none of them has a meaning of its own.

@@ -1,3 +1,4 @@
+# pyright: basic
 """Passes over operators that compute nothing: identities, transposes, reshapes.
 
 Enters: a graph. Leaves: a graph that moves less, with the same outputs bit for bit.

@@ -1,3 +1,4 @@
+# pyright: basic
 """Convolutions and dense layers: gather a block of pixels, multiply it with all channels, go on.
 
 Enters: contractions. Leaves: `Implementation`s, or the sentence why not.

@@ -1,3 +1,4 @@
+# pyright: basic
 """Products of two int8 tensors, element by element, requantised by the cheapest instructions that the solver proves.
 
 Enters: Maps. Leaves: `Implementation`s, or the sentence why not.

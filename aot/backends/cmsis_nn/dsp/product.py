@@ -1,3 +1,4 @@
+# pyright: basic
 """The matrix product at the heart of convolutions and dense layers: slots of gathered pixels times packed weights.
 
 Enters: packed weights and where slots, weights and outputs lie. Leaves: the loops over channel groups and words of a slot.

@@ -1,3 +1,4 @@
+# pyright: basic
 """Depthwise convolutions of three rows, one output row after the other, straight from the input rows wherever these lie.
 
 Enters: depthwise layers. Leaves: `Implementation`s, or the sentence why not.

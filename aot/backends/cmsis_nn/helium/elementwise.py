@@ -1,3 +1,4 @@
+# pyright: basic
 """Elementwise instructions on bytes and int16, four at a time: sums and products of tensors, tables.
 
 Enters: Maps. Leaves: `Implementation`s, or the sentence why not.

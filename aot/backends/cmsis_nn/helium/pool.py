@@ -1,3 +1,4 @@
+# pyright: basic
 """Average and maximum pools on Helium, and means over rows and columns: sixteen channels at a time for maxima, eight for sums.
 
 Enters: reductions of int8 over windows of rows and columns. Leaves: `Implementation`s, or the sentence why not.

@@ -1,3 +1,4 @@
+# pyright: basic
 """The matrix product on Helium: pixels times channels, sixteen products an instruction (eight of int16), with requantisation and stores;
 in machine code, because VMLADAV's sums lie in even registers, of which there are as many as a block needs.
 

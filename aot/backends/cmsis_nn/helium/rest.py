@@ -1,3 +1,4 @@
+# pyright: basic
 """What is fused behind a Helium kernel: results of a run of pixels, from scratch, through the fused expression to the output.
 
 Enters: a line of int8 or int16 results. Leaves: stores.

@@ -1,3 +1,4 @@
+# pyright: basic
 """Elementwise instructions whose operands lie otherwise than their results: parts of tensors, numbers for each channel, padded channels.
 
 Enters: Maps. Leaves: `Implementation`s, or the sentence why not.

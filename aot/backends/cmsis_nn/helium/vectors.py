@@ -1,3 +1,4 @@
+# pyright: basic
 """Fused expressions four elements at a time, where they are made of int32 arithmetic, tables, and operands beside the output.
 
 Enters: an expression. Leaves: vectors of four int32, as LLVM instructions.

@@ -1,3 +1,4 @@
+# pyright: basic
 """Lanes: two sums of products in one 32-bit register, and which products may share it.
 
 Enters: weights of one or more channels, (channels, depth), integers; the range of the activations. Leaves: groups of k (indices

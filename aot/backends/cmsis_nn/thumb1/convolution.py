@@ -1,3 +1,4 @@
+# pyright: basic
 """Convolutions and dense layers on Cortex-M0: pixel by pixel, a window's inputs times all channels.
 
 Enters: contractions. Leaves: `Implementation`s, or the sentence why not.

@@ -1,3 +1,4 @@
+# pyright: basic
 """Depthwise convolutions on Cortex-M0: two output rows at a time, channel by channel.
 
 Enters: contractions. Leaves: `Implementation`s, or the sentence why not.

@@ -1,3 +1,4 @@
+# pyright: basic
 """The matrix product on Cortex-M0: one pixel's inputs times all channels' weights, two channels in a word, in machine code.
 
 Enters: the sizes of the groups that are summed in lanes, the blocks of channels, the requantisation. Leaves: a function.

@@ -1,3 +1,4 @@
+# pyright: basic
 """Requantisation without a long multiplication: the shortest sequence of 32-bit instructions that equals TFLite's double rounding on
 every accumulator a layer can reach.
 

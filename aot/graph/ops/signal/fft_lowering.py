@@ -1,3 +1,4 @@
+# pyright: basic
 """FFTs as primitives: `fft.real_fft` and `fft.inverse_real_fft` as Maps, a few for each stage.
 
 Enters: a site, its Lowering, a Plan. Leaves: Maps. Each stage multiplies by twiddles in one Map (not the innermost of an integer

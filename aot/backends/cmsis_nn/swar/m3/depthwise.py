@@ -1,3 +1,4 @@
+# pyright: basic
 """Depthwise convolutions on Cortex-M3: channel by channel, row by row, some columns at a time, straight from the image.
 
 Enters: contractions. Leaves: `Implementation`s, or the sentence why not.
