@@ -130,7 +130,7 @@ def _problem(folder: Path, name: str, recorded: Mapping[str, Any]) -> str:
 
 def _parts(checked: Checked) -> list[dict[str, Any]]:
     """Name and hash of each model."""
-    parts = checked.description.get("models")
+    parts: Any = checked.description.get("models")
     good = isinstance(parts, list) and parts and all(isinstance(part, dict) for part in parts)
     if not good or not all(isinstance(part.get(key), str) for part in parts for key in ("name", "model_sha256")):
         raise CompileError("does not say which models the bundle is made of", where=str(checked.path), hint="make the bundle again")

@@ -26,7 +26,7 @@ def html(report: dict[str, Any]) -> str:
         loader=PackageLoader("aot"), trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined, autoescape=True
     )
     environment.filters.update(count=_count, plain=printable, prose=_prose)
-    environment.globals.update(at=_at)
+    environment.globals.update(at=_at)  # pyright: ignore[reportArgumentType]  # jinja2 has it typed by what it begins with
     entries = [_entry(report, number) for number in range(len(report["entries"]))]
     return environment.get_template("report.html.j2").render(
         report=report,

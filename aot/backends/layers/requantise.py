@@ -178,9 +178,10 @@ def _one_pair(stage: Stage, thresholds: np.ndarray, levels: np.ndarray, form: Fo
         for bounds, reached in ((positive, stage.acc_high >= 0), (negative, stage.acc_low < 0)):
             these = [bounds[n] for n in alike if reached[n]] or [(0, 1)]
             found.append(_offset(max(low for low, _ in these), min(high for _, high in these)))
-        if found[0] is None or found[1] is None or not all(map(_is_int32, (*found, found[1] - found[0]))):
+        above, below = found
+        if above is None or below is None or not all(map(_is_int32, (above, below, below - above))):
             return None
-        offset[alike], correction[alike] = found[0], found[1] - found[0]
+        offset[alike], correction[alike] = above, below - above
     return replace(form, offset=offset, correction=correction)
 
 
