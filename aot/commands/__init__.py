@@ -16,6 +16,8 @@ from aot.commands.where import where
 
 COMMANDS = (
     bundle,
+    init,
+    build_command,
     run,
     verify_command,
     profile_command,
@@ -26,7 +28,5 @@ COMMANDS = (
     ops,
     targets,
     where,
-    init,
-    build_command,
     schema_command,
 )

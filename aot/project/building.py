@@ -91,7 +91,7 @@ def _made(project: Project, item: Item, make: Make, force: bool) -> Made:
     if before is not None and not why:
         return Made(item, "", before.flash_nbytes, before.workspace_nbytes)
     product = _apart(make, project.folder.absolute(), item.arguments)
-    outputs = {Path(os.path.relpath(path, folder.absolute())).as_posix(): record.sha256(path) for path in product.paths}
+    outputs = {Path(os.path.relpath(path.resolve(), folder.resolve())).as_posix(): record.sha256(path) for path in product.paths}
     record.store(record.Record(inputs, outputs, product.flash_nbytes, product.workspace_nbytes), folder)
     return Made(item, why, product.flash_nbytes, product.workspace_nbytes)
 

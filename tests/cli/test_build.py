@@ -130,6 +130,21 @@ def test_only_and_force(folder: Path, run: Run) -> None:
     assert cli.run(["build", str(folder), "--only", "tow"]) == 1
 
 
+def test_folders_that_are_links(folder: Path, run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    """The record has the same paths, and is as good from either side."""
+    (folder / "real").mkdir()
+    (folder / "build").mkdir()
+    (folder / "build" / "one").symlink_to(folder / "real")
+    (folder / "bundle.yaml").write_text(TWO)
+    run("--only", "one")
+    assert set(json.loads((folder / "real" / record.FILE).read_text())["outputs"]) >= {"one.o", "one.h", "CMakeLists.txt"}
+    link = folder / "link"
+    link.symlink_to(folder, target_is_directory=True)
+    assert cli.run(["build", str(link), "--only", "one", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["bundles"][0]["state"] == "unchanged"
+    assert states(run("--only", "one")[1]) == {"one": "unchanged"}
+
+
 def test_a_new_aot_makes_all_again(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     run()
     others = {**record.compiler(), "sources": "others"}
