@@ -68,6 +68,8 @@ def test_the_site(tmp_path: Path) -> None:
     for page in PAGES:
         if page.startswith("docs/"):
             assert (tmp_path / Path(page).name).with_suffix(".html").is_file(), f"{page} is not in the navigation of mkdocs.yml"
+    left_out = [line for line in done.stderr.splitlines() if "excluded from the built site" in line]
+    assert not left_out
     for path in tmp_path.glob("*.html"):
         fetched = re.findall(
             r"<(?:script|img|iframe)[^>]* src=[\"']?((?:https?:)?//[^\"' >]+)|<link[^>]* href=[\"']?((?:https?:)?//[^\"' >]+)",
