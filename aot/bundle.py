@@ -1,4 +1,3 @@
-# pyright: basic
 """Bundle: what compilation leaves, in memory. `aot/artefacts.py` writes it as files; `aot/run` executes it.
 
 Enters: emitted objects and plans (from the driver). Leaves: `Port`, `Entry`, `Layer`, `Bundle`.

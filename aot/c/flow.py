@@ -1,4 +1,3 @@
-# pyright: basic
 """Control flow: blocks and branches become `for`, `if`, `switch`; what is left, labels and `goto`.
 
 Enters: a function's shape and values. Leaves: the body of the C function.
@@ -139,6 +138,8 @@ class Flow:
                 return self._condition(last, block, body, follow, around)
             case Instructions.Branch():
                 return self._branch(block, last.operands[0], body, follow, around)
+            case _:
+                pass
         raise InternalError(f"the C emitter knows no {last.opname}")
 
     def _return(self, last: Any, block: Block, body: Body) -> None:

@@ -1,4 +1,3 @@
-# pyright: basic
 """The functions of a bundle as C sees them: parameters, their types, and what can be left out.
 
 Enters: llvmlite modules. Leaves: a `Signature` for each function that is defined.
@@ -74,6 +73,8 @@ def type_of(type: Any) -> CType:
             return CType("float", 64)
         case ir.HalfType():
             return CType("half", 16)
+        case _:
+            pass
     raise InternalError(f"the C emitter knows no type {type}")
 
 
@@ -96,6 +97,8 @@ def element_of(type: Any) -> str:
             return "aot_half"
         case ir.PointerType():
             return "aot_pointer"
+        case _:
+            pass
     raise InternalError(f"the C emitter knows no elements of type {type}")
 
 
@@ -196,6 +199,8 @@ class Program:
                 yield from value.operands[1:]
             case Instructions.CallInstr() if isinstance(value.callee, ir.InlineAsm):
                 yield from value.args
+            case _:
+                pass
 
     def _write(self, value: Value) -> bool:
         """Note that something behind a pointer is written; whether that was news."""

@@ -1,4 +1,3 @@
-# pyright: basic
 """The values of one function as C expressions: which are written where they are used, and which become variables.
 
 Enters: a function's shape, and the program that it belongs to. Leaves: texts of values, statements of blocks.
@@ -330,6 +329,8 @@ class Values:
                 type = type_of(each.type)
                 self.support.floats |= type.kind == "float"
                 return arithmetic.binary(self.support, each.opname, operands[0], operands[1], type, each.flags)
+            case _:
+                pass
         raise InternalError(f"the C emitter knows no {each.opname}")
 
     def _select(self, each: Any, operands: list[Text]) -> Text:

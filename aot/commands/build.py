@@ -1,3 +1,4 @@
+# pyright: basic
 """`aot build`: make the bundles of a project file, those of which something changed."""
 
 from __future__ import annotations

@@ -1,4 +1,3 @@
-# pyright: basic
 """The reader: a TFLite file in, a `Model` out. The file is hostile until proven otherwise.
 
 Enters: bytes. Leaves: a Model whose graphs pass `verify`, whose shapes are settled and whose nodes their operators have checked.
@@ -273,6 +272,8 @@ class _SubgraphReader:
                 return self.states.initialise(graphs[0])
             case (("VAR_HANDLE" | "READ_VARIABLE" | "ASSIGN_VARIABLE" | "CALL_ONCE"), _, _):
                 raise CompileError(f"has {len(inputs)} inputs and {len(node.outputs)} outputs")
+            case _:
+                pass
         if any(value is not None and value.name in self.states.handles for value in inputs):
             raise CompileError("reads a resource as if it were data")
         stateful = self.states.with_state(node, operator, inputs)

@@ -1,4 +1,3 @@
-# pyright: basic
 """Arranging pieces: one offset for each, where parts that are needed at the same step share no byte.
 
 Enters: pieces and shares. Leaves: offsets, and the bytes that they need together.
@@ -191,6 +190,8 @@ def _cut(low: int, high: int, share: Share) -> list[Interval]:
             return [(low, high)] if low < high else []
         case _ if share.old_nbytes == share.new_nbytes and low < equal < high:
             return [(low, equal), (equal, high)]
+        case _:
+            pass
     return [(low, high)]
 
 

@@ -1,4 +1,3 @@
-# pyright: basic
 """Control flow in a Program: straight-line blocks between its `Control` instructions, and what a run of its steps looks like.
 
 Enters: Programs, or instructions in execution order. Leaves: ranges of positions, Programs of one block, traces.
@@ -57,6 +56,8 @@ def ends(instructions: Sequence[Primitive]) -> dict[int, tuple[int, int]]:
                 found[start] = (middle.get(start, position), position)
             case Control("leave") if not any(_is(instructions[start], "repeat") for start in opened):
                 raise InternalError(f"a leave at {position} outside every repeat")
+            case _:
+                pass
     if opened:
         raise InternalError(f"{describe(instructions[opened[-1]])} at {opened[-1]} has no end")
     return found
@@ -89,6 +90,8 @@ def trace(instructions: Sequence[Primitive]) -> Iterator[tuple[int, tuple[int, .
                     for _ in range(min(count or TURNS_CHECKED, TURNS_CHECKED)):
                         yield from walk(range(position + 1, end + 1), (*counts, count))
                     position = end
+                case _:
+                    pass
             position += 1
 
     return walk(range(len(instructions)), ())

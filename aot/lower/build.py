@@ -1,4 +1,3 @@
-# pyright: basic
 """Graph -> Program: each node becomes primitives over buffers; reshapes become views.
 
 Enters: a verified Graph and the table of operators. Leaves: a verified Program, one primitive an instruction, in the graph's order.
@@ -136,6 +135,8 @@ class _Builder:
                     opened.append(kind == "repeat")
                 case Control("end"):
                     opened.pop()
+                case _:
+                    pass
         return sum(opened)
 
     def inline(self, lowering: Lowering, graph: Graph, inputs: Sequence[str]) -> tuple[str, ...]:

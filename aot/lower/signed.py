@@ -1,4 +1,3 @@
-# pyright: basic
 """uint8 as int8: activations of contractions, which kernels know as int8 only.
 
 Enters: a Program of single primitives. Leaves: the same Program in which uint8 temporaries beside contractions hold int8, each element
@@ -77,6 +76,8 @@ def _keeps_elements(instruction: Primitive) -> bool:
             return True
         case Reduce(term=Load(dtype=DType.UINT8), combine=combine):
             return combine in _ORDERED
+        case _:
+            pass
     return False
 
 
@@ -96,6 +97,8 @@ class _Signing:
                 return self.reduction(instruction)
             case Contract():
                 return self.contraction(instruction)
+            case _:
+                pass
         return instruction
 
     def reduction(self, reduce: Reduce) -> Reduce:
@@ -151,6 +154,8 @@ class _Signing:
                     return _unsigned(_signed_load(node, buffer))
                 case Cast(Binary("xor", Cast(x, DType.UINT8), sign), DType.INT32) if sign == _SIGN and x.dtype is DType.INT8:
                     return add(Cast(x, DType.INT32), Const(_HALF, DType.INT32))
+                case _:
+                    pass
             return None
 
         return rewrite(expr, rule)
@@ -166,6 +171,8 @@ class _Signing:
                 return Binary(op, self.signed(a), self.signed(b))
             case Select(condition, yes, no):
                 return Select(condition, self.signed(yes), self.signed(no))
+            case _:
+                pass
         return self.requantised(expr) or Cast(Binary("xor", expr, _SIGN), DType.INT8)
 
     def requantised(self, expr: Expr) -> Expr | None:
@@ -177,6 +184,8 @@ class _Signing:
             ) if 0 <= low <= high <= 255 and 0 <= zero_point <= 255 and self.is_small(x):
                 moved = add(x, Const(int(zero_point) - _HALF, DType.INT32))
                 return Cast(clamp(moved, int(low) - _HALF, int(high) - _HALF), DType.INT8)
+            case _:
+                pass
         return None
 
     def is_small(self, x: Requantise) -> bool:

@@ -1,4 +1,3 @@
-# pyright: basic
 """Row streaming: layers that run row by row, each as soon as the rows that it reads exist.
 
 Enters: a Program, its implementations and an order of them. Leaves: what each layer's steps touch (`Layers`), and for a segment of
@@ -406,4 +405,6 @@ def shared_nbytes(layers: Layers, layer: Layer, step: Touches, new: int, dying: 
                 best = max(best, min(nbytes, out))
             case "same" | "element" if nbytes == out:
                 best = max(best, out)
+            case _:
+                pass
     return max(best, min(anywhere, new))

@@ -1,4 +1,3 @@
-# pyright: basic
 """Tables for what depends on one 8-bit number: 256 answers computed now instead of arithmetic for every element.
 
 Enters: a Program of groups. Leaves: the same Program in which such expressions are `Lookup`s in new constants.
@@ -55,4 +54,6 @@ def _instructions(expr: Expr) -> int:
             return 8
         case Lookup():
             return 2
+        case _:
+            pass
     return 1 if children(expr) else 0

@@ -1,4 +1,3 @@
-# pyright: basic
 """Traffic: how many bytes one inference moves from and to each storage, and from each layer's constants.
 
 Enters: a Schedule. Leaves: bytes.
@@ -121,4 +120,6 @@ def turns_of(instructions: Sequence[Primitive]) -> dict[int, int]:
             case Control("repeat", _, count):
                 for position in range(start, end):
                     found[position] *= count or TURNS_CHECKED
+            case _:
+                pass
     return found

@@ -1,3 +1,4 @@
+# pyright: basic
 """Makes the bundles of a project, several at once, and only those of which something changed.
 
 Enters: a Project, and the function that makes one bundle. Leaves: an outcome for each, in the file's order.

@@ -1,3 +1,4 @@
+# pyright: basic
 """Reads a project file.
 
 Enters: YAML, and the keys that a bundle may have. Leaves: a `Project`: for each bundle its command line.

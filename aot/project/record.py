@@ -1,3 +1,4 @@
+# pyright: basic
 """What a bundle was made of, and what it is: `.aot-build.json` beside its files.
 
 Enters: the bundle's arguments and files. Leaves: `Inputs` and `Record`, and why a record no longer holds.

@@ -1,3 +1,4 @@
+# pyright: basic
 """A project file to begin with: a bundle for each model of a folder, every key as a comment.
 
 Enters: a folder, and the keys of a bundle. Leaves: YAML. Invariant: `aot.project.read` takes it, whatever the models are called.

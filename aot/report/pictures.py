@@ -211,6 +211,8 @@ def _title(node: dict[str, Any]) -> str:
             return f"{node['node']} {node['title']}"
         case "layer":
             return f"{node['layer']} {node['title']}"
+        case _:
+            pass
     return node["title"]
 
 
@@ -234,6 +236,8 @@ def _about(node: dict[str, Any]) -> str:
                 else "computes no node of the model"
             )
             return f"layer {node['layer']} {node['title']}: {what}; {node['detail']}"
+        case _:
+            pass
     return f"{node['kind']} {node['title']}: {node['detail']}"
 
 

@@ -1,13 +1,5 @@
-"""What the reader uses of the accessors that are made from TFLite's schema. Options' classes are asked for by name."""
+"""The accessors that are made from TFLite's schema: hundreds of classes and functions, asked for by name."""
 
 from typing import Any
-
-class SubGraph:
-    def OutputsLength(self) -> int: ...
-
-class Model:
-    @classmethod
-    def GetRootAsModel(cls, buf: bytes, offset: int) -> Model: ...
-    def Subgraphs(self, j: int) -> SubGraph | None: ...
 
 def __getattr__(name: str) -> Any: ...

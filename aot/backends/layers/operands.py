@@ -1,4 +1,3 @@
-# pyright: basic
 """Reading a contraction: what a kernel needs to know, as numbers, or the sentence why no kernel here can take it.
 
 Enters: a Program's instruction. Leaves: `Layer`: constants as arrays by output channel, the requantisation stage, what is fused
@@ -184,6 +183,8 @@ def _stage(expr: Expr) -> Split | None:
             DType.INT16,
         ) if _is_sum(total) and half == _half(down):
             return Split(factor, down, 0, int(low), int(high), None, DType.INT16, True)
+        case _:
+            pass
     return None
 
 

@@ -1,4 +1,3 @@
-# pyright: basic
 """Pools: reading one from a reduction.
 
 Enters: reductions of int8 over windows of rows and columns. Leaves: `Pool`, or the sentence why it is none; what its sums are divided by.
@@ -153,4 +152,6 @@ def quotient(pool: Pool) -> tuple[Expr | None, Expr]:
                     and not any(isinstance(node, Acc) for node in walk(count))
                 ):
                     return count, rewrite(result, lambda node, found=expr: acc if node == found else None)
+            case _:
+                pass
     return None, result

@@ -1,4 +1,3 @@
-# pyright: basic
 """Requantisation solver: the cheapest instructions that equal TFLite's double rounding on every accumulator a layer can reach.
 
 Enters: each channel's multiplier, shift and reachable accumulator range, the output's zero point and clamp. Leaves: a `Form`.

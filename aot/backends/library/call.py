@@ -235,6 +235,8 @@ class _Arguments:
                 return offset_pointer(self.builder, self.function.scratch, offset)
             case Record(fields):
                 return self.record([self.value(field) for field in fields])
+            case _:
+                pass
         raise InternalError(f"{argument} has not been settled")
 
     def record(self, fields: Sequence[Value]) -> Value:

@@ -1,4 +1,3 @@
-# pyright: basic
 """Sums of two tensors of bytes as the operators' exact form has them: one product each, a sum and a shift.
 
 Enters: an expression over two bytes. Leaves: `Affine`, or None; and, of one byte or two, what an expression is for all of them.
@@ -62,6 +61,8 @@ def affine_of(value: Expr, operands: tuple[Load, Load]) -> Affine | None:
             most = (128 if one.dtype is DType.INT8 else 255 for one in operands)
             reach = sum(abs(factor) * each for factor, each in zip(terms, most, strict=False)) + abs(terms[2])
             return Affine((terms[0], terms[1]), terms[2], shift, low, high) if reach < 1 << 31 else None
+        case _:
+            pass
     return None
 
 
@@ -78,6 +79,8 @@ def _terms(expr: Expr, operands: tuple[Load, Load]) -> tuple[int, int, int] | No
         case Binary("add", x, y):
             one, other = _terms(x, operands), _terms(y, operands)
             return None if one is None or other is None else (one[0] + other[0], one[1] + other[1], one[2] + other[2])
+        case _:
+            pass
     return None
 
 

@@ -11,7 +11,7 @@ Along a line a column stays in registers while the windows that share it are com
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -378,14 +378,16 @@ class _Emitter:
         if width % step:
             line.pixels(*self._carried(loop.results, len(outs))[:2], width % step, self._carried(loop.results, len(outs))[2])
 
-    def _carried(self, values: Sequence[Value], outs: int) -> tuple[Value, Sequence[Value], dict[tuple[int, int], tuple]]:
+    def _carried(
+        self, values: Sequence[Value], outs: int
+    ) -> tuple[Value, Sequence[Value], dict[tuple[int, int], tuple[Value, ...]]]:
         """Source, outputs, and the columns that a turn begins with."""
         flat, each = values[1 + outs :], self.plan.products.vectors
         columns = {key: tuple(flat[each * n : each * (n + 1)]) for n, key in enumerate(self.plan.carried)} if flat else {}
         return values[0], values[1 : 1 + outs], columns
 
 
-def _flat(groups) -> list[Value]:
+def _flat(groups: Iterable[Iterable[Value]]) -> list[Value]:
     return [value for group in groups for value in group]
 
 
@@ -408,7 +410,7 @@ class _Line:
             return tuple(volatile_load(simd.builder, place, type, 1) for place in places)
         return tuple(simd.load(source, type, at + type.count * number) for number in range(plan.products.vectors))
 
-    def pixels(self, source: Value, outs: Sequence[Value], count: int, columns: dict[tuple[int, int], tuple]) -> None:
+    def pixels(self, source: Value, outs: Sequence[Value], count: int, columns: dict[tuple[int, int], tuple[Value, ...]]) -> None:
         """`count` pixels; columns: what is loaded already, to which is added."""
         plan, simd = self.emitter.plan, self.emitter.simd
         g = plan.geometry

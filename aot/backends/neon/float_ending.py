@@ -1,4 +1,3 @@
-# pyright: basic
 """What is fused behind float sums, four neighbouring channels at a time.
 
 Enters: a contraction's or reduction's result, or a Map's value. Leaves: `Ending`, or the sentence why its elements can't be vectors.
@@ -74,7 +73,8 @@ def read_ending(
         if reason := refusal(node, is_wide):
             return reason
     stored = stored_element_loads(program, instruction)
-    pixels, scalars = [], []
+    pixels: list[Load] = []
+    scalars: list[Load] = []
     beside: list[Load] = []
     channels: list[Load] = []
     numbers: dict[Load, int | float] = {}
@@ -113,6 +113,8 @@ def refusal(node: Expr, is_wide: bool) -> str:
             return "" if op != "div" or a.dtype is DType.FLOAT32 else "a division of integers"
         case Axis():
             return "what is fused behind it asks for positions"
+        case _:
+            pass
     return f"{type(node).__name__.lower()} is fused behind it"
 
 
@@ -194,6 +196,8 @@ class Lanes:
                 return self.floats.unary(op, self.value(x))
             case Unary(op, x):
                 return arithmetic.unary(builder, op, self.value(x), x.dtype)
+            case _:
+                pass
         raise AssertionError(expr)
 
     def _cast(self, x: Value, source: DType, dtype: DType) -> Value:

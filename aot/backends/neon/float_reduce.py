@@ -1,4 +1,3 @@
-# pyright: basic
 """Float32 reductions of elements that follow each other: a softmax's largest number and its sum, means over the last axes.
 
 Enters: reductions. Leaves: `Implementation`s, or the sentence why not.
@@ -166,4 +165,6 @@ class _Emitter:
                 return self.function.builder.fadd(a, b)
             case "max":
                 return self.floats.larger_number(a, b)
+            case _:
+                pass
         return self.floats.smaller_number(a, b)

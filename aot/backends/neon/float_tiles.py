@@ -1,4 +1,3 @@
-# pyright: basic
 """The code of depthwise layers and pools of float32: a few neighbouring pixels of four or eight channels at a time, in registers.
 
 Enters: a function and a `TilePlan`. Leaves: instructions.
@@ -165,6 +164,8 @@ class Emitter:
                 return self.floats.builder.fadd(so_far, value)
             case "max":
                 return self.floats.larger_number(so_far, value)
+            case _:
+                pass
         return self.floats.smaller_number(so_far, value)
 
     def _inputs(self, row: Value, nbytes: int, vectors: int) -> list[Value]:

@@ -1,4 +1,3 @@
-# pyright: basic
 """Fused expressions sixteen elements at a time, where they are int32 arithmetic on operands that lie beside the output.
 
 Enters: an expression. Leaves: four vectors of four int32, or sixteen bytes.
@@ -72,6 +71,8 @@ class Vectors:
                 words = self.value(x)
                 halves = [simd.truncate(*words[at : at + 2]) for at in (0, 2)]
                 return simd.truncate(*halves)
+            case _:
+                pass
         raise InternalError(f"no bytes of {expr}")
 
     def _halved(self, expr: Expr, narrow: Callable[[Value], Value]) -> list[Value]:
@@ -101,6 +102,8 @@ class Vectors:
             case Binary(op, a, b):
                 emit = getattr(builder, _ARITHMETIC[op])
                 return [emit(one, other) for one, other in zip(self.value(a), self.value(b), strict=True)]
+            case _:
+                pass
         raise InternalError(f"no vectors of {expr}")
 
     def _widened(self, bytes: Value, unsigned: bool) -> Words:
@@ -124,4 +127,6 @@ def _clamp(expr: Expr) -> tuple[Expr, int, int] | None:
     match expr:
         case Binary("min", Binary("max", x, Const(low)), Const(high)) if -128 <= int(low) <= int(high) <= 127:
             return x, int(low), int(high)
+        case _:
+            pass
     return None

@@ -85,7 +85,10 @@ def _lower_twice(site: Site, lowering: Lowering, length: int) -> None:
     """The largest or smallest element, then the smallest index that has it. Floats: the smallest is the largest of -x."""
     dtype, is_max = site.input(0).dtype, site.node.op == "ARG_MAX"
     negated = dtype.is_float and not is_max
-    sign = (lambda x: Unary("neg", x)) if negated else (lambda x: x)
+
+    def sign(x: Expr) -> Expr:
+        return Unary("neg", x) if negated else x
+
     name = lowering.temporary("best", dtype, site.output.shape)
     combine = "max" if is_max or negated else "min"
     _append(site, lowering, name, combine, sign(_element(site, False)), sign(_element(site, True)), sign(Acc(dtype)))

@@ -1,4 +1,3 @@
-# pyright: basic
 """CAST: numbers of one type to another, without regard to quantisation. A number becomes true where it is not 0.
 
 Integers wrap. Floats are truncated towards zero and saturate, as do those of current TFLite Micro; a NaN becomes 0 in the types that
@@ -25,9 +24,12 @@ def _form(site: Site) -> Form:
     checks.require_dtype(site, site.input(0), *MOVABLE)
     checks.require_dtype(site, site.output, *MOVABLE)
     dtype = site.output.dtype
-    if site.input(0).dtype is DType.FLOAT32 and dtype.is_integer:
-        return Expressed(lambda x: saturated(x, dtype, nan_is_largest=dtype in _NAN_IS_LARGEST))
-    return Expressed(lambda x: cast(x, dtype))
+    saturates = site.input(0).dtype is DType.FLOAT32 and dtype.is_integer
+
+    def function(x: Expr) -> Expr:
+        return saturated(x, dtype, nan_is_largest=dtype in _NAN_IS_LARGEST) if saturates else cast(x, dtype)
+
+    return Expressed(function)
 
 
 def saturated(x: Expr, dtype: DType, nan_is_largest: bool = False) -> Expr:

@@ -1,4 +1,3 @@
-# pyright: basic
 """TFLite_Detection_PostProcess: boxes decoded by anchors, then non-max suppression, fast (each box by its best class) or regular
 (each class by itself). float32, uint8 and int8; boxes and anchors are of one type, class predictions of any.
 
@@ -84,8 +83,8 @@ def _overlap(corners: np.ndarray, box: int) -> np.ndarray:
     """Intersection over union of a box with each; 0 where one of them has no area."""
     ours, theirs = corners[box], corners.T
     area, areas = ((c[2] - c[0]) * (c[3] - c[1]) for c in (ours, theirs))
-    low = [np.where(ours[side] < theirs[side], theirs[side], ours[side]) for side in (0, 1)]
-    high = [np.where(theirs[side] < ours[side], theirs[side], ours[side]) for side in (2, 3)]
+    low: list[np.ndarray] = [np.where(ours[side] < theirs[side], theirs[side], ours[side]) for side in (0, 1)]
+    high: list[np.ndarray] = [np.where(theirs[side] < ours[side], theirs[side], ours[side]) for side in (2, 3)]
     height, width = (np.where(b - a < 0, np.float32(0), b - a) for a, b in zip(low, high))
     common = height * width
     return np.where((area <= 0) | (areas <= 0), np.float32(0), common / (area + areas - common))

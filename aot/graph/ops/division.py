@@ -1,4 +1,3 @@
-# pyright: basic
 """DIV: int8 and uint8 (quantised), int32, float32; FLOOR_DIV and FLOOR_MOD: float32 and plain integers. Broadcasting.
 
 A divisor that is 0 at run time never traps. Floats then give what IEEE 754 says; integers x / 0 = x and x mod 0 = x (but FLOOR_DIV
@@ -52,7 +51,10 @@ def _require_divisor(site: Site, zero_point: int = 0) -> None:
 
 
 def _quotient(clamp: Clamp) -> Form:
-    return Expressed(lambda left, right: clamp.expression(Binary("div", left, right)))
+    def function(left: Expr, right: Expr) -> Expr:
+        return clamp.expression(Binary("div", left, right))
+
+    return Expressed(function)
 
 
 @dataclass(frozen=True)

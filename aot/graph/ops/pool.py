@@ -1,4 +1,3 @@
-# pyright: basic
 """AVERAGE_POOL_2D and MAX_POOL_2D: int8, int16, uint8 and float32; L2_POOL_2D: float32. NHWC.
 
 Source: tflite-micro, tensorflow/lite/micro/kernels/pooling_common.cc, l2_pool_2d.cc and
@@ -123,7 +122,7 @@ def _lower(site: Site, lowering: Lowering, combine: str, initial: Const, term: C
     )
 
 
-def _totals(site: Site, data: np.ndarray, dtype: type) -> tuple[np.ndarray, np.ndarray]:
+def _totals(site: Site, data: np.ndarray, dtype: type[Any]) -> tuple[np.ndarray, np.ndarray]:
     """The sums of the elements inside each window, in window order, and how many they are, both in `dtype`."""
     shape = _infer(site)[0]
     total, count = np.zeros(shape, dtype), np.zeros((1, *shape[1:3], 1), dtype)
@@ -186,6 +185,8 @@ def _product(a: Expr, b: Expr) -> Expr:
     match a, b:
         case Const(x), Const(y):
             return integer(int(x) * int(y))
+        case _:
+            pass
     return mul(a, b)
 
 

@@ -1,4 +1,3 @@
-# pyright: basic
 """LOGISTIC and TANH: int8, int16, uint8 and float32.
 
 int8: tables of 256 entries, filled with TFLite Micro's fixed-point arithmetic. int16: `sigmoid16.py`. uint8: LiteRT's tables.
@@ -108,6 +107,8 @@ def _element(site: Site, x: Expr, constant: Constant) -> Expr:
             return sigmoid16.element(site, x, constant)
         case DType.UINT8:
             return tabulated(site, x, constant, _FUNCTIONS[op])
+        case _:
+            pass
     return _FLOATS[op](x)
 
 

@@ -1,4 +1,3 @@
-# pyright: basic
 """SOFTMAX over the last dimension: int8 and uint8 to 8 bits or int16, int16 to int16, all in fixed point; float32.
 
 float32: within 4 ulp of the exact quotient for rows up to a few hundred. int16: `softmax16.py`.
@@ -141,6 +140,8 @@ def _compute(site: Site, data: np.ndarray) -> tuple[np.ndarray]:
             return (_real_compute(data, beta_of(site)),)
         case DType.INT16:
             return (softmax16.compute(site, data, beta_of(site)),)
+        case _:
+            pass
     return (_integer_compute(site, data),)
 
 

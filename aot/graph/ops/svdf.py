@@ -1,4 +1,3 @@
-# pyright: basic
 """SVDF: a dense layer of `filters` features at each run, then for each filter a weighted sum over its last `memory` features.
 
 int8 with a state of int16 or int8, float32, and float32 with int8 weights (hybrid). Inputs: data (B, I), weights of features (F, I), weights
@@ -186,6 +185,8 @@ def _activated(x: Expr, activation: str) -> Expr:
             return floatmath.tanh(x)
         case "sign_bit":
             return Select(Binary("lt", Bitcast(x, INT32), integer(0)), real(1.0), real(0.0))
+        case _:
+            pass
     low, high = arithmetic.float_range(activation) or (0.0, 0.0)
     below = x if high == arithmetic.FLOAT32_MAX else Select(Binary("lt", x, real(high)), x, real(high))
     return Binary("max", real(low), below)

@@ -1,4 +1,3 @@
-# pyright: basic
 """Passes over operators that compute nothing: identities, transposes, reshapes.
 
 Enters: a graph. Leaves: a graph that moves less, with the same outputs bit for bit.
@@ -42,6 +41,8 @@ def _moves_nothing(site: Site) -> bool:
             return not any(map(any, paddings(site)))
         case "STRIDED_SLICE":
             return all(part is not None and (part.start, part.step) == (0, 1) for part in strided_ranges(site))
+        case _:
+            pass
     return False
 
 

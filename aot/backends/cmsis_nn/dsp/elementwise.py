@@ -109,4 +109,6 @@ def _factor(expr: Expr) -> tuple[Load, int] | None:
             return load, 0
         case Binary("sub", Cast(Load() as load, DType.INT32), Const(zero)) if load.dtype is DType.INT8 and load.fill is None:
             return load, int(zero)
+        case _:
+            pass
     return None

@@ -1,4 +1,3 @@
-# pyright: basic
 """Depthwise convolutions of three rows, one output row after the other, straight from the input rows wherever these lie.
 
 Enters: depthwise layers. Leaves: `Implementation`s, or the sentence why not.
@@ -15,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from llvmlite import ir
@@ -151,7 +151,7 @@ class Path:
             for column in range(start + number * self.turn, start + (number + 1) * self.turn)
         )
 
-    def _deeds(self, column: int) -> set[tuple]:
+    def _deeds(self, column: int) -> set[tuple[Any, ...]]:
         return {(x, tap, self.taps(x), tap == self.taps(x)[0], tap == self.taps(x)[-1]) for x, tap in self.outputs(column).items()}
 
     @property

@@ -1,4 +1,3 @@
-# pyright: basic
 """Convolutions and dense layers on Helium: where a run of pixels has its windows inside the image they are read there, else from a
 padded copy of the rows, or from patches where the rows of a window are short.
 

@@ -1,4 +1,3 @@
-# pyright: basic
 """Depthwise convolutions on Helium: row by row from the image, or from a ring of padded rows, of which each output row brings the new
 ones.
 

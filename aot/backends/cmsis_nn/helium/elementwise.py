@@ -1,4 +1,3 @@
-# pyright: basic
 """Elementwise instructions on bytes and int16, four at a time: sums and products of tensors, tables.
 
 Enters: Maps. Leaves: `Implementation`s, or the sentence why not.
@@ -80,6 +79,8 @@ def gains(value: Expr) -> bool:
                 return True
             case Lookup(_, index) if expr.dtype not in (DType.INT8, DType.UINT8) or isinstance(index, Binary):
                 return True
+            case _:
+                pass
     return False
 
 

@@ -1,4 +1,3 @@
-# pyright: basic
 """Average and maximum pools on Helium, and means over rows and columns: sixteen channels at a time for maxima, eight for sums.
 
 Enters: reductions of int8 over windows of rows and columns. Leaves: `Implementation`s, or the sentence why not.
@@ -11,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
+from typing import Any
 
 from llvmlite import ir
 
@@ -96,7 +96,9 @@ class _Emitter(PoolEmitter):
             self._vectors(dsp.at(source, last), dsp.at(out, last), rows[1], columns, 1, divisor)
         return dsp.at(out, self.pool.depth)
 
-    def _vectors(self, source: Value, out: Value, rows: Value, columns: Value, several: int, divisor: tuple | None) -> None:
+    def _vectors(
+        self, source: Value, out: Value, rows: Value, columns: Value, several: int, divisor: tuple[Any, ...] | None
+    ) -> None:
         """Some vectors of a pixel's channels."""
         for number, acc in enumerate(self._window(source, rows, columns, several)):
             self._finish(acc, self.dsp.at(out, number * self.lanes), divisor)

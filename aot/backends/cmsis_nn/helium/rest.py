@@ -1,4 +1,3 @@
-# pyright: basic
 """What is fused behind a Helium kernel: results of a run of pixels, from scratch, through the fused expression to the output.
 
 Enters: a line of int8 or int16 results. Leaves: stores.
@@ -27,7 +26,7 @@ def instructions(layer: Layer) -> float:
     return 0 if layer.split.rest is None else 14 if refusal_of(layer) else 4.5
 
 
-def cost_of(instructions: float, functions: Sequence[tuple[str, int]], code: tuple | None, body_nbytes: int) -> Cost:
+def cost_of(instructions: float, functions: Sequence[tuple[str, int]], code: tuple[object, ...] | None, body_nbytes: int) -> Cost:
     """A layer's cost. functions: (name, bytes) of those that it calls. code: what its body depends on; None: the body is its own."""
     shared = list(functions)
     if code is not None:

@@ -1,4 +1,3 @@
-# pyright: basic
 """Elementwise instructions whose operands lie otherwise than their results: parts of tensors, numbers for each channel, padded channels.
 
 Enters: Maps. Leaves: `Implementation`s, or the sentence why not.
@@ -83,7 +82,8 @@ def _read(program: Program, instruction: Map) -> _Rows | str:
     out = _operand(program, instruction.out, store_of(instruction), space)
     if not space or space[-1] < LANES or out is None or (out.steps[-1] != 1):
         return "its results are not rows of four or more"
-    found, inside = {}, {}
+    found: dict[Load, _Operand] = {}
+    inside: dict[Load, range] = {}
     value = rewrite(instruction.value, lambda node: _number(program, node))
     for load in dict.fromkeys(loads(value)):
         operand = _operand(program, load.buffer, load.index, space)
@@ -165,7 +165,14 @@ def _merged(space: Sequence[int], operands: Sequence[_Operand]) -> list[tuple[in
     return found
 
 
-def _nest(dsp: Dsp, rows: _Rows, operands: Sequence[_Operand], sizes: Sequence[int], at: Sequence[Value], loops: list) -> None:
+def _nest(
+    dsp: Dsp,
+    rows: _Rows,
+    operands: Sequence[_Operand],
+    sizes: Sequence[int],
+    at: Sequence[Value],
+    loops: list[tuple[int, tuple[int, ...]]],
+) -> None:
     """The loops, and inside them a row."""
     if not loops:
         for part, expr in rows.runs:

@@ -1,4 +1,3 @@
-# pyright: basic
 """Fused expressions four elements at a time, where they are made of int32 arithmetic, tables, and operands beside the output.
 
 Enters: an expression. Leaves: vectors of four int32, as LLVM instructions.
@@ -155,6 +154,8 @@ class Vectors:
             case Binary(op, a, b):
                 name = {"and": "and_", "or": "or_", "shr": "ashr", "ushr": "lshr"}.get(op, op)
                 return getattr(builder, name)(self.value(a), self.value(b))
+            case _:
+                pass
         raise InternalError(f"no vector of {expr}")
 
     def _cast(self, x: Value, source: DType, dtype: DType) -> Value:

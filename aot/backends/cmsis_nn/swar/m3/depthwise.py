@@ -1,4 +1,3 @@
-# pyright: basic
 """Depthwise convolutions on Cortex-M3: channel by channel, row by row, some columns at a time, straight from the image.
 
 Enters: contractions. Leaves: `Implementation`s, or the sentence why not.
@@ -310,7 +309,7 @@ class _Emitter(Body[_Plan]):
             weights = dsp.at(weights, builder.mul(first, I32(g.kernel[1])))
         pixel, column = self.plan.layer.out.pixel * self.output.nbytes, g.stride[1] * g.input[3]
 
-        def alike(block: tuple[int, int]) -> tuple:
+        def alike(block: tuple[int, int]) -> tuple[bool, object]:
             """Neighbouring blocks of one kind are a loop; one at the border is alone."""
             inside = self.plan.is_inside(*block)
             return (inside, block[1] if inside else block)
