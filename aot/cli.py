@@ -1,4 +1,5 @@
-"""The command line: `aot bundle | init | build | run | verify | profile | report | diff-dump | inspect | check | ops | targets | where | schema`.
+"""The command line: `aot bundle | init | build | run | verify | profile | report | diff-dump | inspect | check | ops | targets | where | schema |
+doctor | completion`.
 
 Enters: arguments. Leaves: an exit code: 0; 1 for what the user can mend (one line on standard error); 70 for a fault of ours (traceback).
 Invariant: with --json standard output holds one JSON object and nothing else; progress goes to standard error.

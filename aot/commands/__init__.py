@@ -3,7 +3,9 @@
 from aot.commands.build import build_command
 from aot.commands.bundle import bundle
 from aot.commands.check import check
+from aot.commands.completion import completion
 from aot.commands.diff_dump import diff_dump
+from aot.commands.doctor import doctor
 from aot.commands.init import init
 from aot.commands.inspect import inspect
 from aot.commands.listing import ops, targets
@@ -29,4 +31,6 @@ COMMANDS = (
     targets,
     where,
     schema_command,
+    doctor,
+    completion,
 )

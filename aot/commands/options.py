@@ -8,14 +8,17 @@ is what project files may say (`aot/project/schema.py`).
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, ClassVar
 
 import click
+from click.shell_completion import CompletionItem
 
+from aot.backends import BACKENDS
 from aot.driver import EMIT, MAX_STACK_NBYTES, stage_names
 from aot.instrument import KINDS
 from aot.lower.tradeoff import OPTIMIZE
+from aot.target import target_names
 
 
 class WholeNumber(click.IntRange):
@@ -60,6 +63,16 @@ class Address(click.ParamType):
             self.fail(f"'{value}' is not an address, such as 0x40000024.", param, ctx)
 
 
+def _offered(names: Callable[[], Iterable[str]]) -> Callable[[click.Context, click.Parameter, str], list[CompletionItem]]:
+    """What a shell offers for an option: names, and files, as an option may take either."""
+
+    def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        found = [CompletionItem(name) for name in names() if name.startswith(incomplete)]
+        return found or [CompletionItem(incomplete, type="file")]
+
+    return complete
+
+
 def compile_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """The options that say what to compile for and how: they arrive as the keyword arguments of `Request`."""
     options = [
@@ -67,9 +80,15 @@ def compile_options(function: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--backend",
             metavar="NAME",
+            shell_complete=_offered(lambda: BACKENDS),
             help="cmsis-nn (default for a Cortex-M; without --cpu it means cortex-m4), neon, hifi-ref or generic.",
         ),
-        click.option("--cpu", metavar="NAME", help="A CPU of `aot targets`, or the path of your own .yaml."),
+        click.option(
+            "--cpu",
+            metavar="NAME",
+            shell_complete=_offered(target_names),
+            help="A CPU of `aot targets`, or the path of your own .yaml.",
+        ),
         click.option(
             "--target",
             "triple",
@@ -196,8 +215,19 @@ def compile_options(function: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--no-inplace", "inplace", is_flag=True, flag_value=False, default=True, help="No output over an input (for bisecting)."
         ),
-        click.option("--dump-after", metavar="PASS", multiple=True, help="Print the program after a pass (`all`: after each)."),
-        click.option("--stop-after", metavar="PASS", help=f"Stop after a pass. In order: {', '.join(stage_names())}."),
+        click.option(
+            "--dump-after",
+            metavar="PASS",
+            multiple=True,
+            shell_complete=_offered(lambda: (*stage_names(), "all")),
+            help="Print the program after a pass (`all`: after each).",
+        ),
+        click.option(
+            "--stop-after",
+            metavar="PASS",
+            shell_complete=_offered(stage_names),
+            help=f"Stop after a pass. In order: {', '.join(stage_names())}.",
+        ),
     ]
     for option in reversed(options):
         function = option(function)

@@ -6,8 +6,8 @@ import importlib.util
 import os
 import subprocess
 import sys
-from pathlib import Path
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
