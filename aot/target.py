@@ -145,7 +145,7 @@ def _read(path: Path) -> Target:
     """The target that a YAML file describes. CompileError for a bad file."""
     try:
         content = yaml.safe_load(path.read_text())
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+    except (OSError, ValueError, OverflowError, RecursionError, yaml.YAMLError) as error:  # the middle three are PyYAML's, too
         raise CompileError(f"can't be read as YAML: {_reason(error)}", where=str(path)) from error
     return target_from(content, str(path), path.stem)
 

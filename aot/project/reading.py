@@ -136,8 +136,8 @@ class _Reader:
             text = content.decode("utf-8-sig")
         except UnicodeDecodeError as error:
             self.refuse("is not UTF-8", content.count(b"\n", 0, error.start) + 1)
+        depth, line = 0, 1
         try:
-            depth = 0
             for event in yaml.parse(text, Loader=yaml.SafeLoader):
                 line = event.start_mark.line + 1
                 if isinstance(event, yaml.AliasEvent):
@@ -155,6 +155,8 @@ class _Reader:
             self.refuse(f"is not YAML: {error.problem or error.context}", mark.line + 1 if mark else 1)
         except yaml.YAMLError as error:
             self.refuse(f"is not YAML: {error}", text.count("\n", 0, getattr(error, "position", 0)) + 1)
+        except (ValueError, OverflowError):  # PyYAML's, of "\UFFFFFFFF"
+            self.refuse("is not YAML: a character that there is not", line)
         if root is None:
             self.refuse("is empty", 1, "aot init writes one")
         return root
@@ -224,6 +226,8 @@ class _Reader:
         if key.pairs and isinstance(node, yaml.MappingNode):
             for name, (line, value) in self.entries(node, key.name, "name").items():
                 parts = value.value if isinstance(value, yaml.SequenceNode) else [value]
+                if not parts:
+                    self.refuse(f"{key.name}: '{name}' has no value", line)
                 yield line, f"{name}={','.join(self.text(part, key.name, True) for part in parts)}"
         elif key.many and isinstance(node, yaml.SequenceNode):
             for each in node.value:

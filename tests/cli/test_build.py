@@ -220,6 +220,7 @@ REFUSED = {
     "bundles:\n  a:\n    models: m\n    pic: 1\n": (4, "pic is true or false"),
     "bundles:\n  a:\n    models: m\n    name: 1\n": (4, 'name: 1 is not text (write "1")'),
     "bundles:\n  a:\n    models: m\n    package-version: 1.0\n": (4, "package-version: 1.0 is not text"),
+    "bundles:\n  a:\n    models: m\n    shape: {x: []}\n": (4, "shape: 'x' has no value"),
     "bundles:\n  a:\n    models: m\n    cpu: [x, y]\n": (4, "cpu takes one value, not a list"),
     "bundles:\n  a:\n    models: m\n    package:\n      - zephyr\n      - zefir\n": (6, "package: 'zefir' is not one of"),
     'bundles:\n  a: {models: "m\\n"}\n': (2, "models is one line of text"),
@@ -231,6 +232,7 @@ REFUSED = {
         "the tag 'tag:yaml.org,2002:python/object/apply:os.getcwd' is not taken",
     ),
     "bundles:\n  " + "[" * 99 + "]" * 99: (2, "is nested too deeply"),
+    'bundles: {a: {models: "\\UFFFFFFFF"}}\n': (1, "is not YAML: a character that there is not"),
     "bundles: {a: {models: m}}\n---\nb: c\n": (2, "is not YAML"),
 }
 

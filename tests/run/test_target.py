@@ -75,6 +75,9 @@ def test_hard_float_without_fpu() -> None:
     ("text", "message"),
     [
         ("triple: [", "can't be read as YAML: line 1: expected the node content"),
+        ('triple: "\\UFFFFFFFF"', "can't be read as YAML: "),
+        ("triple: 2001-13-01", "can't be read as YAML: month must be in 1..12"),
+        ("triple: " + "[" * 9999, "can't be read as YAML: "),
         ("- 3", "a target file is a YAML mapping with at least a triple"),
         ("triple: thumbv7m-none-eabi\nspeed: 3", "unknown field 'speed'"),
         ("triple: nonsense", "LLVM has no target 'nonsense'"),
