@@ -144,8 +144,8 @@ class _Reader:
                     self.refuse(
                         f"'*{event.anchor}' refers back, which is not taken here", line, "the section 'defaults' is for that"
                     )
-                if getattr(event, "tag", None) is not None:
-                    self.refuse(f"the tag '{event.tag}' is not taken here", line)
+                if (tag := getattr(event, "tag", None)) is not None:
+                    self.refuse(f"the tag '{tag}' is not taken here", line)
                 depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
                 if depth > MOST_DEPTH:
                     self.refuse("is nested too deeply", line)
