@@ -23,7 +23,7 @@ class _Group(click.Group):
     """Answers an unknown command with the valid ones and the closest match."""
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
-        if args and self.get_command(ctx, args[0]) is None and not args[0].startswith("-"):
+        if args and not ctx.resilient_parsing and self.get_command(ctx, args[0]) is None and not args[0].startswith("-"):
             close = difflib.get_close_matches(args[0], self.list_commands(ctx), 1)
             hint = f"did you mean {close[0]}? " if close else ""
             raise CompileError(f"unknown command '{args[0]}'", hint=f"{hint}commands: {', '.join(self.list_commands(ctx))}")
