@@ -1,6 +1,6 @@
 """Every command in the documentation runs: those of a page in their order, in one folder, as a reader would type them.
 
-Two pages by default; all with AOT_SWEEP=1, as `make test-docs` does.
+README.md by default; all with AOT_SWEEP=1, as `make test-docs` does.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tests.shared import ROOT
 
 SCRIPTS = scripts()
 WITH_SCRIPTS = tuple(dict.fromkeys(script.page for script in SCRIPTS))
-SAMPLE = ("README.md", "aot bundle --help")
+SAMPLE = ("README.md",)
 NOT_RUN = {
     "make ": "it is for the repository's own folder; tests/bundles run what it runs",
     "sudo ": "make newcomer tries it",

@@ -56,7 +56,7 @@ def test_processes_seeds_locales_and_folders(tmp_path: Path) -> None:
     linked = elsewhere / "digits.tflite"
     linked.symlink_to(DIGITS)
     first, said = files(tmp_path / "a", "bundles/digits/digits.tflite", ROOT, PLAIN)
-    assert len(first) == 5 and said.startswith(".")
+    assert len(first) == 6 and said.startswith(".")
     turkish = made | {"PYTHONHASHSEED": "4711", "LC_ALL": "tr_TR.UTF-8", "TZ": "Asia/Kathmandu"}
     second, said = files(tmp_path / "b", str(DIGITS), tmp_path, turkish)
     assert said.startswith(",") and second == first

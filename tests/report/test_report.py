@@ -177,7 +177,8 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     return capsys.readouterr().out
 
 
-def test_the_commands_say_the_same(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_the_commands_say_the_same(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
     run(capsys, "bundle", DIGITS, "--cpu", "cortex-m4", "-o", str(tmp_path / "with"))
     run(capsys, "bundle", DIGITS, "--cpu", "cortex-m4", "--no-report", "-o", str(tmp_path / "without"))
     names = {path.name for path in (tmp_path / "with").iterdir()}
