@@ -54,7 +54,8 @@ def test_every_emulator_of_every_cpu_is_looked_for() -> None:
     assert wanted <= names and all(tool.use and tool.get for tool in tools())
 
 
-def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
     assert cli.run(["doctor", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)["tools"]
     assert next(each for each in found if each["name"] == "llvmlite")["found"]
