@@ -16,7 +16,8 @@ _RESERVED = frozenset(
     """
     alignas alignof and and_eq asm auto bitand bitor bool break case catch char class compl const constexpr continue default delete
     do double dynamic_cast else enum explicit export extern false float for friend goto if inline int long mutable namespace new
-    noexcept not not_eq NULL char8_t char16_t char32_t concept consteval constinit co_await co_return co_yield decltype requires typeof_unqual nullptr operator or or_eq private protected public register reinterpret_cast restrict return short signed
+    noexcept not not_eq NULL char8_t char16_t char32_t concept consteval constinit co_await co_return co_yield decltype requires
+    typeof_unqual nullptr operator or or_eq private protected public register reinterpret_cast restrict return short signed
     sizeof static static_assert static_cast struct switch template this thread_local throw true try typedef typeid typename typeof union
     unsigned using virtual void volatile wchar_t while xor xor_eq main workspace weights state
     int8_t int16_t int32_t int64_t uint8_t uint16_t uint32_t uint64_t errno linux unix i386
