@@ -10,8 +10,9 @@ hexadecimal. It may hold several runs.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -20,6 +21,9 @@ from aot.errors import CompileError
 from aot.instrument import Tensor, fingerprint, writers_of
 from aot.lower.execute import execute_all
 from aot.samples import differences, distances
+
+_DIGITS = 16
+_HEXADECIMAL = re.compile(rf"(0[xX])?[0-9a-fA-F]{{1,{_DIGITS}}}")
 
 
 @dataclass(frozen=True)
@@ -57,7 +61,7 @@ def read_dump(text: str) -> tuple[Run, ...]:
     """The runs in a dump. CompileError for one that is damaged or has no end."""
     runs, records = list[Run](), list[Record]()
     head: tuple[str, int] | None = None
-    missing = 0
+    missing, lines = 0, list[bytes]()
     for number, raw in enumerate(text.splitlines(), 1):
         word, *rest = raw.split() or [""]
         if word not in ("@dump", "@tensor", "@", "@end"):
@@ -72,12 +76,15 @@ def read_dump(text: str) -> tuple[Run, ...]:
         elif word == "@tensor":
             tensor, missing = (_number(each, where) for each in _fields(rest, 2, where))
             records.append(Record(tensor, b"", number))
+            lines = []
         elif word == "@":
             content = _content(_fields(rest, 1, where)[0], where)
             missing -= len(content)
             if missing < 0:
                 raise CompileError(f"tensor {records[-1].tensor} has {-missing} bytes too many", where=where)
-            records[-1] = Record(records[-1].tensor, records[-1].content + content, records[-1].line)
+            lines.append(content)
+            if not missing:
+                records[-1] = replace(records[-1], content=b"".join(lines))
         elif head is not None:
             runs.append(Run(*head, tuple(records)))
             head = None
@@ -93,10 +100,10 @@ def _fields(rest: Sequence[str], count: int, where: str) -> Sequence[str]:
 
 
 def _number(text: str, where: str) -> int:
-    try:
-        return int(text, 16)
-    except ValueError as error:
-        raise CompileError(f"'{text[:20]}' is no hexadecimal number", where=where) from error
+    """Without signs, and other things that Python's numbers may have."""
+    if not _HEXADECIMAL.fullmatch(text):
+        raise CompileError(f"'{text[:20]}' is no hexadecimal number of at most {_DIGITS} digits", where=where)
+    return int(text, 16)
 
 
 def _content(text: str, where: str) -> bytes:

@@ -12,6 +12,7 @@ import pytest
 import aot
 from aot import cli
 from aot.dump import compare, read_dump
+from aot.errors import CompileError
 from aot.samples import random_inputs
 from tests.builder import ModelBuilder
 from tests.run.dumping import dump
@@ -136,3 +137,10 @@ def test_joined_branches_are_whole_after_the_last(tmp_path: Path) -> None:
     sample = random_inputs(made.main, 1)
     found = compare(made.main, read_dump(dump(made, [sample]))[0], sample, {})
     assert "y" in {one.tensor.label for one in found} and not any(one.differing for one in found)
+
+
+@pytest.mark.parametrize("number", ["-1", "+1", "0_1", "f" * 5000], ids=["minus", "plus", "underscore", "long"])
+@pytest.mark.parametrize("record", ["@dump e {}", "@dump e 1\n@tensor {} 1", "@dump e 1\n@tensor 0 {}"])
+def test_numbers_that_no_firmware_prints(record: str, number: str) -> None:
+    with pytest.raises(CompileError, match="is no hexadecimal number of at most 16 digits"):
+        read_dump(record.format(number) + "\n@ 00\n@end\n")
