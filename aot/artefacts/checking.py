@@ -26,6 +26,9 @@ from aot.version import VERSION
 _LARGEST_NBYTES = 1 << 27
 """Of a NAME.json: that of a model of thousands of layers has a few million."""
 
+_LONGEST_NAME = 240
+"""Bytes of a file's name: what file systems have room for, 255, less an ending."""
+
 
 @dataclass(frozen=True)
 class Checked:
@@ -116,15 +119,27 @@ def _compare(folder: Path, description: Mapping[str, Any]) -> tuple[tuple[str, s
 
 
 def _problem(folder: Path, name: str, recorded: Mapping[str, Any]) -> str:
-    if name != Path(name).name or name in ("", ".", "..") or "\0" in name:
+    if not _is_file_name(name):
         return "is not the name of a file in this folder: NAME.json was tampered with"
     path = folder / name
+    if problem := _not_plain(path):
+        return problem
+    nbytes = path.stat().st_size
+    if nbytes != recorded.get("bytes") or sha256(_read(path)) != recorded.get("sha256"):
+        shared = "; several bundles in one folder write it: give each a folder" if name == "CMakeLists.txt" else ""
+        return f"has other content than was made ({nbytes} bytes, {recorded.get('bytes')} were){shared}"
+    return ""
+
+
+def _is_file_name(name: str) -> bool:
+    """Whether any file system has room for a file of this name, and it lies in the folder that it is put after."""
+    return name == Path(name).name and name not in ("", ".", "..") and name.isprintable() and len(name.encode()) <= _LONGEST_NAME
+
+
+def _not_plain(path: Path) -> str:
+    """What is wrong with the kind of file that this is, if something is: others may have no end, or lie elsewhere."""
     if path.is_symlink() or not path.is_file():
         return "is missing" if not path.exists() else "is no plain file"
-    content = _read(path)
-    if sha256(content) != recorded.get("sha256"):
-        shared = "; several bundles in one folder write it: give each a folder" if name == "CMakeLists.txt" else ""
-        return f"has other content than was made ({len(content)} bytes, {recorded.get('bytes')} were){shared}"
     return ""
 
 
@@ -134,6 +149,8 @@ def _parts(checked: Checked) -> list[dict[str, Any]]:
     good = isinstance(parts, list) and parts and all(isinstance(part, dict) for part in parts)
     if not good or not all(isinstance(part.get(key), str) for part in parts for key in ("name", "model_sha256")):
         raise CompileError("does not say which models the bundle is made of", where=str(checked.path), hint="make the bundle again")
+    if bad := [part["name"] for part in parts if not _is_file_name(part["name"])]:
+        raise CompileError(f"no model is called {ascii(bad[0])[:40]}", where=str(checked.path), hint="make the bundle again")
     return parts
 
 
@@ -143,7 +160,7 @@ def _make_again(checked: Checked, models: Sequence[tuple[str, bytes]]) -> dict[s
     with tempfile.TemporaryDirectory(prefix="aot-") as folder:
         paths = []
         for number, (name, content) in enumerate(models):
-            path = Path(folder, str(number), f"{Path(name).name}.tflite")
+            path = Path(folder, str(number), f"{name}.tflite")
             path.parent.mkdir()
             path.write_bytes(content)
             paths.append(path)
@@ -153,7 +170,10 @@ def _make_again(checked: Checked, models: Sequence[tuple[str, bytes]]) -> dict[s
 def _difference(checked: Checked, name: str, made: bytes | None) -> str:
     if made is None:
         return "is not made of the model"
-    if _read(checked.path.parent / name) == made:
+    path = checked.path.parent / name
+    if path != checked.path and (problem := _not_plain(path)):
+        return problem
+    if path.stat().st_size == len(made) and _read(path) == made:
         return ""
     here = {"aot": VERSION, **versions()}
     there = {key: checked.description.get(key) for key in here}

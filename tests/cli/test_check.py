@@ -198,3 +198,34 @@ def test_bill_of_materials_is_cyclonedx(models: tuple[str, str]) -> None:
             options.kernels == "library" or options.backend is not None
         )
         assert [each["name"] for each in bill["metadata"]["tools"]["components"]] == ["aot-bundle", "llvmlite", "LLVM"]
+
+
+def _describe_again(folder: Path, change: Callable[[dict[str, dict[str, object]]], object]) -> None:
+    description = json.loads((folder / "small.json").read_text())
+    change(description)
+    (folder / "small.json").write_text(json.dumps(description))
+
+
+@pytest.mark.parametrize(
+    "name", ["\ud800", "\0", "x" * 300, "..", "a/b", ""], ids=["surrogate", "nul", "long", "up", "path", "empty"]
+)
+def test_names_that_no_file_can_have(
+    name: str, capsys: pytest.CaptureFixture[str], models: tuple[str, str], tmp_path: Path
+) -> None:
+    artefacts.write(compile(models[0], "cortex-m4"), tmp_path)
+    _describe_again(tmp_path, lambda description: description["files"].update({name: {"bytes": 1, "sha256": ""}}))
+    code, found = check(capsys, str(tmp_path))
+    assert code == 1 and [("tampered" in problem) for problem in found["small"].values()] == [True]
+    _describe_again(tmp_path, lambda description: description.update(models=[{**description["models"][0], "name": name}]))
+    assert cli.run(["check", str(tmp_path), "--model", models[0]]) == 1
+    assert "no model is called" in capsys.readouterr().err
+
+
+def test_files_that_have_no_end_are_not_read(capsys: pytest.CaptureFixture[str], models: tuple[str, str], tmp_path: Path) -> None:
+    artefacts.write(compile(models[0], "cortex-m4"), tmp_path)
+    os.truncate(tmp_path / "small.o", 1 << 40)
+    (tmp_path / "small.h").unlink()
+    os.mkfifo(tmp_path / "small.h")
+    _describe_again(tmp_path, lambda description: description["files"].pop("small.h"))
+    code, found = check(capsys, str(tmp_path), "--model", models[0])
+    assert code == 1 and found["small"]["small.h"] == "is no plain file" and "other content" in found["small"]["small.o"]
