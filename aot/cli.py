@@ -8,6 +8,7 @@ Invariant: with --json standard output holds one JSON object and nothing else; p
 from __future__ import annotations
 
 import difflib
+import io
 import os
 import sys
 import traceback
@@ -73,6 +74,8 @@ def _open_standard_streams() -> None:
             os.open(os.devnull, os.O_RDWR)
         if getattr(sys, name) is None:
             setattr(sys, name, os.fdopen(number, "r" if number == 0 else "w", closefd=False))
+    if isinstance(sys.stdout, io.TextIOWrapper):  # a locale may have no bars, and no letters of a model's names (`LC_ALL=C`)
+        sys.stdout.reconfigure(errors="replace")
 
 
 def _fail(message: str) -> int:

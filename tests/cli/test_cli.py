@@ -284,6 +284,14 @@ def test_closed_streams(shell: str, model: str) -> None:
     assert all(line.startswith("aot: ") and line.endswith(" ...") for line in done.stderr.splitlines()), "more than progress"
 
 
+def test_locale_without_the_letters(model: str) -> None:
+    """Bars and crosses of a report are question marks where there are no others."""
+    plain = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    command = [sys.executable, "-m", "aot", "report", model, "--cpu", "cortex-m4"]
+    done = subprocess.run(command, capture_output=True, env={**os.environ, **plain, "PYTHONPATH": str(ROOT)})
+    assert done.returncode == 0 and done.stdout.isascii() and b"???" in done.stdout
+
+
 @pytest.mark.parametrize("json_", [[], ["--json"]])
 def test_full_disk_under_standard_output(json_: list[str]) -> None:
     done = process("ops", *json_, shell=">/dev/full")
