@@ -74,8 +74,9 @@ def _open_standard_streams() -> None:
             os.open(os.devnull, os.O_RDWR)
         if getattr(sys, name) is None:
             setattr(sys, name, os.fdopen(number, "r" if number == 0 else "w", closefd=False))
-    if isinstance(sys.stdout, io.TextIOWrapper):  # a locale may have no bars, and no letters of a model's names (`LC_ALL=C`)
-        sys.stdout.reconfigure(errors="replace")
+    out: object = sys.stdout
+    if isinstance(out, io.TextIOWrapper):  # a locale may have no bars, and no letters of a model's names (`LC_ALL=C`)
+        out.reconfigure(errors="replace")
 
 
 def _fail(message: str) -> int:

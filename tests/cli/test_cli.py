@@ -220,7 +220,7 @@ def test_dump_and_stop(capsys: pytest.CaptureFixture[str], model: str, tmp_path:
 
 
 def test_unknown_names_are_answered_with_the_closest(capsys: pytest.CaptureFixture[str], model: str) -> None:
-    assert "did you mean bundle? commands: bundle, run, verify" in fails(capsys, "bundel", model)
+    assert "did you mean bundle? commands: bundle, init, build, run, verify" in fails(capsys, "bundel", model)
     assert "did you mean cortex-m4?" in fails(capsys, "bundle", model, "--cpu", "cortex-m4f")
     assert "did you mean cmsis-nn? known: cmsis-nn, generic" in fails(capsys, "bundle", model, "--backend", "cmsis_nn")
     assert "did you mean build_program?" in fails(capsys, "bundle", model, "--dump-after", "build_programme")
