@@ -107,9 +107,10 @@ def examine(all_tools: Sequence[Tool] | None = None, seconds: float = SECONDS) -
 
 def _package(tool: Tool) -> Finding:
     try:
-        return Finding(tool, True, version(tool.package))
+        found: str | None = version(tool.package)
     except PackageNotFoundError:
         return Finding(tool, False)
+    return Finding(tool, True, found or "", problem="" if found else "names no version: install it again")
 
 
 def _program(tool: Tool, seconds: float) -> Finding:
@@ -125,5 +126,7 @@ def _program(tool: Tool, seconds: float) -> Finding:
         return Finding(tool, False, where=where, problem=f"can't be started: {error.strerror or error}")
     said = (done.stdout + done.stderr)[:10_000].decode(errors="replace")
     match = _VERSION.search(said)
-    problem = "" if done.returncode == 0 and match else f"--version ends with code {done.returncode}, and names no version"
+    problem = "" if match else "names no version"
+    if done.returncode:
+        problem = f"--version ends with code {done.returncode}"
     return Finding(tool, True, match[0] if match else "", where, problem)

@@ -33,7 +33,7 @@ def doctor(as_json: bool) -> None:
 def _state(finding: Finding) -> str:
     if not finding.found:
         return "missing" if not finding.problem else f"missing: {one_line(finding.problem)}"
-    return one_line(finding.version or f"? ({finding.problem})")
+    return one_line(f"{finding.version or '?'} ({finding.problem})" if finding.problem else finding.version)
 
 
 def _data(finding: Finding) -> dict[str, object]:
