@@ -18,6 +18,8 @@ settings.load_profile("aot")
 
 HALVED = (
     "tests/backends/",
+    "tests/graph/",
+    "tests/llvm/",
     "tests/models/test_real_models.py",
     "tests/models/test_processes.py",
     "tests/run/test_process.py",
