@@ -88,10 +88,6 @@ def _emulators() -> tuple[Tool, ...]:
             program, "apt install qemu-user"
         )
         found.append(Tool("emulator", program, f"runs {_listed(names)}", get, programs=(program, f"{program}-static")))
-    if not any(tool.name == "qemu-xtensa" for tool in found):
-        found.append(
-            Tool("emulator", "qemu-xtensa", "runs HiFi bundles, --on qemu", "apt install qemu-user", programs=("qemu-xtensa",))
-        )
     return tuple(found)
 
 

@@ -56,7 +56,8 @@ def _signature(name: str, value: object, fields: tuple[dataclasses.Field, ...]) 
         base = ", ".join(each.__name__ for each in value.__bases__) if isinstance(value, type) else ""
         if base:
             return f"class {name}({base})"
-        found = inspect.signature(value)  # type: ignore[arg-type]
+        assert callable(value)
+        found = inspect.signature(value)
         lines = []
         for each in found.parameters.values():
             if each.kind is inspect.Parameter.KEYWORD_ONLY and "*" not in lines:

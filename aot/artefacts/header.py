@@ -111,10 +111,10 @@ def _instrument_comments(bundle: Bundle, entry: Entry) -> list[str]:
 
 def _content(bundle: Bundle, pointer: Pointer) -> str:
     """What a memory may hold before a run, and holds after it."""
-    loaded = None if bundle.load is None else bundle.load.loaded
-    if loaded is None or loaded.region != pointer.name or not loaded.nbytes:
+    load = bundle.load
+    if load is None or load.loaded.region != pointer.name or not load.loaded.nbytes:
         return "any content before and after"
-    return f"any content before and after but from byte {loaded.offset} on, which {bundle.load.symbol} has filled"  # type: ignore[union-attr]
+    return f"any content before and after but from byte {load.loaded.offset} on, which {load.symbol} has filled"
 
 
 def _memory_comment(entry: Entry) -> list[str]:

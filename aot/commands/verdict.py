@@ -101,8 +101,9 @@ def _print_histogram(found: Histogram) -> None:
         return
     unit = "relative to the largest magnitude" if found.relative else "in steps of the output"
     made = Table(title=f"output {found.output}: differences, {unit}", title_justify="left")
-    for column, justify in (("difference", "left"), ("count", "right"), ("", "left")):
-        made.add_column(column, justify=justify)  # type: ignore[arg-type]
+    made.add_column("difference")
+    made.add_column("count", justify="right")
+    made.add_column("")
     most = max(each.count for each in found.bins)
     for each in found.bins:
         made.add_row(_range(each, found.relative), str(each.count), Bar(most, 0, each.count, width=40))
